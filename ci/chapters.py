@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,9 +59,9 @@ class Tree:
         return self.build / "failed" / f"{chapter}.ipynb"
 
     def withdraw(self) -> None:
-        """Remove what would look like a finished book: the claims and the front pages."""
-        for path in (self.claims, self.html / "index.html", self.html / "book" / "index.html"):
-            path.unlink(missing_ok=True)
+        """Remove what would look like a finished book: the claims and the site."""
+        self.claims.unlink(missing_ok=True)
+        shutil.rmtree(self.html, ignore_errors=True)
 
     def pages(self) -> list[str]:
         """All entries of ``_toc.yml`` in reading order, such as ``"book/index"``."""

@@ -19,6 +19,8 @@ __all__ = ["ChapterFailed", "check_source", "judge", "place"]
 
 _GLUE = "application/papermill.record/"  # myst-nb's glue: shown elsewhere on the page
 _SHOWABLE = ("text/html", "text/markdown", "text/latex", "text/plain")
+_FORBIDDEN_TAGS = {"injected-parameters", "raises-exception", "skip-execution", "remove-output", "remove-cell"}
+_FORBIDDEN_CODE = ("%%capture", "clear_output", "show=False", "._claims", "_showtraceback", "csa_utils.claims as")
 _INJECTED = "injected-parameters"  # the cell papermill adds when parameters are given
 
 
@@ -70,6 +72,7 @@ def check_source(chapter: str, source: Path, parameters: Mapping) -> None:
         if cell.cell_type == "code" and (cell.outputs or cell.execution_count is not None):
             reason = "holds stored outputs; chapters are committed without (make strip)"
             raise ChapterFailed(chapter, reason, place(notebook, index))
+        _refuse_tricks(chapter, notebook, index)
     if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
         raise ChapterFailed(chapter, "its metadata must name the kernel python3")
     known = _parameters(notebook)
@@ -81,6 +84,17 @@ def check_source(chapter: str, source: Path, parameters: Mapping) -> None:
     if unknown:
         reason = f"unknown parameter {', '.join(unknown)}; its parameters are {', '.join(sorted(known))}"
         raise ChapterFailed(chapter, reason)
+
+
+def _refuse_tricks(chapter: str, notebook: nbformat.NotebookNode, index: int) -> None:
+    """What could hide an error or a failed claim has no place in a chapter."""
+    cell = notebook.cells[index]
+    tags = sorted(_FORBIDDEN_TAGS & set(cell.metadata.get("tags", [])))
+    if tags:
+        raise ChapterFailed(chapter, f"must not carry the tag {', '.join(tags)}", place(notebook, index))
+    for text in _FORBIDDEN_CODE if cell.cell_type == "code" else ():
+        if text in cell.source:
+            raise ChapterFailed(chapter, f"must not use {text}: every claim is shown", place(notebook, index))
 
 
 def _parameters(notebook: nbformat.NotebookNode) -> set[str] | None:

@@ -33,8 +33,7 @@ from ci.judge import ChapterFailed, check_source, judge, place
 __all__ = ["Run", "fingerprint", "main", "run_chapter", "workers"]
 
 CELL_TIMEOUT = 300  # seconds for one cell
-_PACKAGE_FILES = ("*.py", "*.js", "*.html", "*.css")
-_OWN_FILES = ("ci/run_notebooks.py", "ci/judge.py")
+_OWN_FILES = ("pyproject.toml", "ci/run_notebooks.py", "ci/judge.py", "ci/patient.py", "ci/chapters.py")
 
 
 def fingerprint(tree: Tree, chapter: str, parameters: Mapping) -> str:
@@ -57,7 +56,8 @@ def fingerprint(tree: Tree, chapter: str, parameters: Mapping) -> str:
     """
     package = tree.root / "csa_utils"
     files = [tree.source(chapter), tree.root / "requirements.txt"]
-    files += sorted(path for pattern in _PACKAGE_FILES for path in package.rglob(pattern))
+    files += sorted(p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    files += sorted((tree.root / "book").rglob("*.py"))  # what a chapter could import
     files += [tree.root / name for name in _OWN_FILES]
     digest = hashlib.sha256()
     for path in files:
@@ -100,6 +100,7 @@ def run_chapter(tree: Tree, chapter: str, parameters: Mapping, timeout: float = 
     except BaseException:
         if part.exists():
             os.replace(part, failed)
+        done.unlink(missing_ok=True)  # a chapter could have written it itself
         raise
     notebook.metadata["csa"] = {"fingerprint": mark, "claims": claims}
     write_text(part, nbformat.writes(notebook))
@@ -198,6 +199,9 @@ def _settle() -> None:
     """Shield the kernels of this worker from the settings of whoever runs it."""
     import atexit
     import shutil
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends this one
 
     private = tempfile.mkdtemp(prefix="csa-")
     atexit.register(shutil.rmtree, private, ignore_errors=True)
@@ -301,6 +305,14 @@ class Run:
             except Exception as error:
                 raise ChapterFailed(chapter, f"could not be judged: {type(error).__name__}: {error}") from error
 
+    def stop(self) -> None:
+        """End all runs at once; nothing of them is left that looks done."""
+        for future in self.futures.values():
+            future.cancel()
+        for process in multiprocessing.active_children():
+            process.terminate()  # its kernel notices and ends too
+        self.tree.withdraw()
+
     def failures(self) -> dict[str, ChapterFailed]:
         """Wait for all chapters; return those that failed."""
         failed = {}
@@ -352,8 +364,13 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(str(error))
         if run.reused:
             print(f"Unchanged, reused: {', '.join(run.reused)}", flush=True)
-        watch(run)
-        failures = run.failures()
+        try:
+            watch(run)
+            failures = run.failures()
+        except KeyboardInterrupt:
+            run.stop()
+            print("\nStopped. Chapters that had passed are kept; the others are run next time.", file=sys.stderr)
+            return 130
         claims = run.gather()
     for failure in failures.values():
         print(f"\nFAILED  {failure}", file=sys.stderr)

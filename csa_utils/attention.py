@@ -75,6 +75,8 @@ class Dynamics:
             batch = checks.broadcast(("the other parameters", batch), (name, shape))
         object.__setattr__(self, "batch", batch)
         with np.errstate(over="ignore", invalid="ignore"):
+            if not np.all(np.linalg.norm(self.V, axis=(-2, -1)) < 1e300):
+                raise ValueError("V must have a norm below 1e300 so that no velocity overflows, got a larger one")
             largest = self.beta * np.linalg.norm(self.Q, axis=(-2, -1)) * np.linalg.norm(self.K, axis=(-2, -1))
         if not np.all(largest < 1e300):
             raise ValueError(f"beta * |Q| * |K| must be below 1e300 so that no logit overflows, got {np.max(largest)}")

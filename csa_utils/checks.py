@@ -103,6 +103,8 @@ def matrix(name: str, value, d: int | None = None) -> np.ndarray:
 def inverse_temperature(value, name: str = "beta") -> np.ndarray:
     """An inverse temperature, finite and >= 0; a scalar or an array over batch axes."""
     a = array(name, value)
+    if a.size == 0:
+        raise ValueError(f"{name} must not be empty, got shape {a.shape}")
     if np.any(a < 0):
         raise ValueError(f"{name} must be >= 0, got {_excerpt(value)}")
     return a

@@ -81,11 +81,11 @@ class Expectation:
 
         1 is as good as it gets for `at_most` and `near`; 0 is the threshold
         itself; a negative margin is a failure.  For a threshold of zero it is the
-        plain slack.  For `equal_to` it is 1 for the exact value and falls by 1 for
-        every unit off.
+        plain slack.  For `equal_to` it is 1 for the exact value, else the negative
+        distance from it.
         """
         if self.rule == "equal_to":
-            return 1 + self.slack(value)
+            return self.slack(value) or 1.0
         scale = self.within if self.rule == "near" else abs(self.target)
         return self.slack(value) / (scale or 1.0)
 
@@ -165,12 +165,7 @@ class Claim:
 
     def measured_text(self) -> str:
         """The measured value for people: one number, or the range of several."""
-        if self.scalar:
-            return _number(self.measured[0])
-        low, high = min(self.measured), max(self.measured)
-        if low == high:
-            return f"{_number(low)} ({len(self.measured)} values)"
-        return f"{_number(low)} … {_number(high)} ({len(self.measured)} values)"
+        return _measured(self.measured, not self.scalar)
 
     def _repr_html_(self) -> str:
         mark = "✓" if self.passed else "✗"
@@ -275,7 +270,10 @@ class Claims:
         source = self.source if source is None else source
         kind = self.kind if kind is None else kind
         self._check(id, statement, expected, source, kind, finding, runs)
-        values = np.asarray(measured)
+        try:
+            values = np.asarray(measured)
+        except ValueError as error:
+            raise ValueError(f"measured must be one or more real numbers, got {measured!r}") from error
         if values.size == 0 or values.dtype.kind not in "biuf":
             raise ValueError(f"measured must be one or more real numbers, got {measured!r}")
         scalar = values.ndim == 0
@@ -374,6 +372,8 @@ def rejudge(record: Mapping) -> bool:
     ValueError
         If the record lacks a field or names an unknown rule.
     """
+    if not isinstance(record, Mapping):
+        raise ValueError(f"record must be a claim's JSON form, got {record!r}")
     try:
         rule, measured = record["rule"], record["measured"]
         expectation = Expectation(rule["name"], float(rule["target"]), float(rule["within"]))
@@ -385,7 +385,18 @@ def rejudge(record: Mapping) -> bool:
     values = measured if isinstance(measured, list) else [measured]
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     judged = bool(values) and len(numbers) == len(values) and all(expectation.slack(float(v)) >= 0 for v in numbers)
-    return judged and said
+    return judged and said and _texts_are_true(record, expectation, numbers, isinstance(measured, list))
+
+
+def _texts_are_true(record: Mapping, expectation: Expectation, numbers: list, several: bool) -> bool:
+    """Whether the words a reader sees belong to the numbers that were judged."""
+    margin = min(expectation.margin(float(v)) for v in numbers)
+    return (
+        record.get("expected") == str(expectation)
+        and record.get("measured_text") == _measured(numbers, several)
+        and record.get("margin_text") == _percent(margin)
+        and record.get("margin") == margin
+    )
 
 
 def _display(bundle: dict) -> None:
@@ -400,6 +411,14 @@ def _finite(name: str, value) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value!r}")
     return float(value)
+
+
+def _measured(values, several: bool) -> str:
+    """One number, or the range of several."""
+    low, high = _number(min(values)), _number(max(values))
+    if not several:
+        return low
+    return f"{low if low == high else f'{low} … {high}'} ({len(values)} values)"
 
 
 def _number(value: float) -> str:

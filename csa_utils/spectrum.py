@@ -140,6 +140,8 @@ def leading(V, tol: float = TOLERANCE):
 
     d = len(V)
     norm = np.linalg.norm(V, 2)
+    if not norm < 1e150:
+        raise ValueError(f"V must have a norm below 1e150 so that its square does not overflow, got {norm:g}")
     u = tol * norm
     T, Z = schur(V, output="complex")
     clusters = _top_clusters(T, Z, u, norm)

@@ -71,7 +71,7 @@ def test_rules_at_and_around_their_threshold(expected, good, bad):
         (near(1.0, 0.1), 1.0, 1.0),
         (near(1.0, 0.1), 1.05, 0.5),
         (equal_to(5), 5, 1.0),
-        (equal_to(5), 7, -1.0),
+        (equal_to(5), 7, -2.0),
         (at_most(2.0), [0.5, 1.5, 1.0], 0.25),
     ],
 )
@@ -255,3 +255,17 @@ def test_bad_records_name_argument_rule_and_value(ledger, change, names):
         ledger.record(*first, **values)
     assert all(name in str(caught.value) for name in names)
     assert len(ledger) == 1, "a rejected record leaves no trace"
+
+
+@pytest.mark.parametrize(
+    "change", [{"expected": "≤ 1e-12"}, {"measured_text": "0"}, {"margin_text": "99 %"}, {"margin": 1}]
+)
+def test_rejudge_reads_the_words_too(ledger, change):
+    data = record(ledger, 0.5, at_most(1)).to_json()
+    assert rejudge(data)
+    assert not rejudge({**data, **change})
+
+
+def test_a_missed_count_has_a_negative_margin():
+    assert equal_to(0).margin(0) == 1
+    assert equal_to(0).margin(0.03) < 0

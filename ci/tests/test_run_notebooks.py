@@ -28,9 +28,8 @@ LIE = (
     "claim = {**ledger['one'].to_json(), 'id': 'lie', 'measured': 99.0}\n"
     "display({'application/vnd.csa.claim+json': claim, 'text/plain': 'a lie'}, raw=True)"
 )
-SWALLOWED = (
-    "ledger.record('two', 'It does not', 9, at_most(5), source='Section 2', kind='lemma')\nledger._claims.pop('two')"
-)
+FORGET = "vars(ledger)['_claims'].pop('two')"
+SWALLOWED = f"ledger.record('two', 'It does not', 9, at_most(5), source='Section 2', kind='lemma')\n{FORGET}"
 ALIEN = "display({'application/x-alien': '?'}, raw=True)"
 OTHER = (
     "other = Claims('model/other')\nother.record('two', 'It holds', 0, at_most(5), source='Section 2', kind='lemma')"
@@ -45,7 +44,6 @@ RUNNING = {
              "hangs: not done after 8 seconds"),
     "dead-kernel": ([OPEN, RECORD, "import os; os._exit(0)", CLOSE], 5, "the kernel died"),
     "raised-error": ([OPEN, RECORD, "1 / 0", CLOSE], 5, "raised ZeroDivisionError: division by zero"),
-    "hidden-error": ([OPEN, RECORD, ("1 / 0", ["raises-exception"]), CLOSE], 5, "raised ZeroDivisionError"),
     "failed-claim": ([OPEN, RECORD.replace("seed - 1", "9"), CLOSE], 5, "raised ClaimFailed: 1 of 1 claims"),
     "swallowed-claim": ([OPEN, RECORD, SWALLOWED, CLOSE], 5, "claim two failed: It does not; measured 9.0"),
     "early-exit": ([OPEN, RECORD, "import sys; sys.exit(0)", CLOSE], 5, "sys.exit(0) ended the chapter"),
@@ -63,7 +61,7 @@ SHOWING = {
     "verdict-too-early": ([OPEN, RECORD, CLOSE, "1 + 1"], 6, "missing verdict"),
     "verdict-twice": ([OPEN, RECORD, f"{CLOSE}\n{CLOSE}"], 5, "missing verdict"),
     "verdict-elsewhere": ([OPEN, RECORD, f"ledger.chapter = 'model/other'\n{CLOSE}"], 5, "about chapter model/other"),
-    "verdict-of-less": ([OPEN, RECORD, f"{RECORD.replace('one', 'two')}\nledger._claims.pop('two')\n{CLOSE}"], 5,
+    "verdict-of-less": ([OPEN, RECORD, f"{RECORD.replace('one', 'two')}\n{FORGET}\n{CLOSE}"], 5,
                         "the verdict lists the claims ['one'], the notebook shows ['one', 'two']"),
 }  # fmt: skip
 
@@ -180,6 +178,9 @@ SOURCES = {
     "no-parameters-cell": (lambda nb: nb.cells.pop(1), {}, "has no cell tagged parameters"),
     "no-seed": (lambda nb: nb.cells[1].update(source="n = 3"), {}, "sets no seed"),
     "unknown-parameter": (lambda nb: None, {"sed": 7}, "unknown parameter sed; its parameters are seed"),
+    "hidden-error": (lambda nb: nb.cells[3].metadata.update(tags=["raises-exception"]), {}, "must not carry the tag"),
+    "false-parameters": (lambda nb: nb.cells[3].metadata.update(tags=["injected-parameters"]), {}, "not carry the tag"),
+    "hidden-claims": (lambda nb: nb.cells[3].update(source="%%capture\n1"), {}, "must not use %%capture"),
     "other-kernel": (lambda nb: nb.metadata.kernelspec.update(name="julia"), {}, "must name the kernel python3"),
 }  # fmt: skip
 
