@@ -1,5 +1,7 @@
 """Closed forms against 50-digit arithmetic and against other closed forms."""
 
+import math
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -244,3 +246,19 @@ def test_two_tokens_of_a_batch_are_those_of_its_members():
     found = exact.two_tokens(x0, [0.5, 1.0], beta=2.0)
     assert found.shape == (2, 2, 2, 2, 3)
     np.testing.assert_array_equal(found[:, 1, 0], exact.two_tokens(x0[1, 0], [0.5, 1.0], beta=2.0))
+
+
+@pytest.mark.parametrize(("k", "t"), [(2, 1e2), (2, 1e3), (2, 1e4), (3, 1e2), (3, 5e2)])
+def test_a_jordan_block_in_general_position_is_kept(k, t):
+    # whole numbers only: V = S J S^{-1} is exact, and e^{tJ} is a polynomial
+    S = np.array([[1, 1, 0], [1, 2, 1], [0, 1, 2]])[:k, :k]
+    N = np.diag(np.ones(k - 1), 1)
+    inverse = np.round(np.linalg.inv(S) * np.linalg.det(S)) / round(np.linalg.det(S))
+    V = S @ (np.eye(k) + N) @ inverse
+    assert np.array_equal(V, np.round(V))
+    x0 = sphere.normalise(np.arange(1.0, k + 1))
+    powers = [np.linalg.matrix_power(N, j) * t**j / math.factorial(j) for j in range(k)]
+    wanted = sphere.normalise(S @ sum(powers) @ inverse @ x0)
+    error = sphere.distance(exact.first_token(x0, V, [t])[0], wanted)
+    allowed = 1e-15 * (t * np.linalg.norm(V)) ** k
+    assert error <= allowed < 0.02
