@@ -7,8 +7,15 @@ site is built from these runs, and its pages are read.
 
 from __future__ import annotations
 
+import http.server
+import os
+import threading
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 
+from ci.browser import BROWSERS, find_browser, launch, settle
 from ci.build_book import BuildFailed, build
 from ci.chapters import Tree
 from ci.judge import ChapterFailed
@@ -95,3 +102,63 @@ def passes(chapter_run):
         pytest.fail(failure, pytrace=False)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A running Chromium; a machine that calls itself CI must have one."""
+    if find_browser() is None:
+        reason = "NO BROWSER CHECKS: none of " + ", ".join(BROWSERS) + " is installed"
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    with launch() as started:
+        yield started
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="session")
+def address(site):
+    """Where the site is served: http on this machine, or the files themselves."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield {"http": f"http://127.0.0.1:{server.server_port}", "file": site.resolve().as_uri()}
+        server.shutdown()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """A function that opens a page with the network cut; it returns what went wrong as well."""
+    contexts = []
+
+    def open_page(page: str, how: str, width: int, height: int = 900, anchor: str = "", **options):
+        seen = SimpleNamespace(external=[], failed=[], errors=[])
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+
+        def guard(route):
+            url = route.request.url
+            if url.startswith((address[how], "data:", "blob:")):
+                route.continue_()
+            else:
+                seen.external.append(url)
+                route.abort()
+
+        context.route("**/*", guard)
+        tab = context.new_page()
+        tab.on("console", lambda said: seen.errors.append(said.text) if said.type == "error" else None)
+        tab.on("pageerror", lambda error: seen.errors.append(str(error)))
+        tab.on("requestfailed", lambda request: seen.failed.append(request.url))
+        tab.on("response", lambda answer: seen.failed.append(answer.url) if answer.status >= 400 else None)
+        target = f"{address[how]}/{page}.html" + (f"#{anchor}" if anchor else "")
+        tab.goto(target, wait_until="load", timeout=60_000)
+        settle(tab)
+        return tab, seen
+
+    yield open_page
+    for context in contexts:
+        context.close()

@@ -1,13 +1,8 @@
 """The built pages, as a reader gets them: without network, on a screen and on a phone."""
 
-import http.server
-import os
 import re
-import shutil
-import threading
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
@@ -21,17 +16,6 @@ TREE = Tree()
 PAGES = TREE.pages()
 MAX_BYTES = 4_000_000
 SCREEN, PHONE = 1280, 360  # widths in pixels
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "brave-browser")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
 # What a browser fetches by itself: (selector, attribute)
 FETCHED = (
     ("script[src]", "src"),
@@ -145,78 +129,6 @@ def test_page_is_not_heavy(site, page):
 
 
 # What a browser makes of them
-
-
-def find_browser() -> str | None:
-    return next(filter(None, map(shutil.which, BROWSERS)), None)
-
-
-@pytest.fixture(scope="session")
-def browser():
-    path = find_browser()
-    if path is None:
-        reason = "NO BROWSER CHECKS: none of " + ", ".join(BROWSERS) + " is installed"
-        if os.environ.get("CI", "").lower() in ("1", "true"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=FLAGS, headless=True)
-        yield started
-        started.close()
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture(scope="session")
-def address(site):
-    """Where the site is served: http on this machine, or the files themselves."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield {"http": f"http://127.0.0.1:{server.server_port}", "file": site.resolve().as_uri()}
-        server.shutdown()
-
-
-@pytest.fixture
-def visit(browser, address):
-    """A function that opens a page with the network cut; it returns what went wrong as well."""
-    contexts = []
-
-    def open_page(page: str, how: str, width: int):
-        seen = SimpleNamespace(external=[], failed=[], errors=[])
-        context = browser.new_context(viewport={"width": width, "height": 900})
-        contexts.append(context)
-
-        def guard(route):
-            url = route.request.url
-            if url.startswith((address[how], "data:", "blob:")):
-                route.continue_()
-            else:
-                seen.external.append(url)
-                route.abort()
-
-        context.route("**/*", guard)
-        tab = context.new_page()
-        tab.on("console", lambda said: seen.errors.append(said.text) if said.type == "error" else None)
-        tab.on("pageerror", lambda error: seen.errors.append(str(error)))
-        tab.on("requestfailed", lambda request: seen.failed.append(request.url))
-        tab.on("response", lambda answer: seen.failed.append(answer.url) if answer.status >= 400 else None)
-        tab.goto(f"{address[how]}/{page}.html", wait_until="load", timeout=60_000)
-        tab.wait_for_function(
-            "!document.querySelector('.math') || (window.MathJax && MathJax.startup && MathJax.startup.promise)",
-            timeout=60_000,
-        )
-        tab.evaluate("window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => 0) : 0")
-        tab.wait_for_load_state("networkidle", timeout=60_000)
-        return tab, seen
-
-    yield open_page
-    for context in contexts:
-        context.close()
 
 
 MATH = """() => ({
