@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lab readme strip lock clean distclean
+.PHONY: help setup book test pdf lab readme strip lock clean distclean
 
 help:  ## list the commands
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | \
@@ -29,11 +29,15 @@ test: $(STAMP)  ## lint, unit tests, every chapter, strict build, page checks (S
 	@$(PY) -m ruff format --check .
 	@$(PY) -m pytest $(if $(SEED),--seed $(SEED)) $(PYTEST)
 
+pdf: book  ## make book, then print it into one file: _build/book.pdf (needs Chromium)
+	@$(PY) -m ci.print_book
+
 lab: $(STAMP)  ## open the chapters in JupyterLab (prints the address)
 	@$(PY) -m jupyterlab --no-browser --ServerApp.root_dir=book
 
-readme: $(STAMP)  ## write the picture and the table of claims of README.md from the last run
+readme: $(STAMP)  ## write the pictures and the table of claims of README.md from the last run
 	@$(PY) -m ci.from_run model/causal_attention river book/_static/cover.svg
+	@$(PY) -m ci.card book/_static/cover.svg book/_static/card.png
 	@$(PY) -m ci.claims_table README.md
 
 strip: $(STAMP)  ## remove stored outputs from the chapters, as they are committed

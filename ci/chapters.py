@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-__all__ = ["ROOT", "Tree", "write_text"]
+__all__ = ["ROOT", "Tree", "write_bytes", "write_text"]
 
 #: The root of this source tree.
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,10 +75,15 @@ class Tree:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file in one step: a reader sees the old text or the new, never half of it."""
+    write_bytes(path, text.encode("utf8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """As :func:`write_text`, for what is no text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf8")
+        part.write_bytes(data)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

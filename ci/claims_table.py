@@ -65,7 +65,7 @@ def full_html(claims: list[dict], titles: dict[str, str], link: Callable[[str], 
         count = f"{len(rows)} claim{'s' if len(rows) != 1 else ''}"
         title = _e(titles.get(chapter, chapter))
         caption = f'<a href="{_e(link(chapter))}">{title}</a>: {count}'
-        parts.append(_table(head, [_row(row) for row in rows], caption))
+        parts.append(_table(head, [_row(row, head) for row in rows], caption, f"Claims of the chapter {title}"))
     return "\n".join(parts)
 
 
@@ -194,16 +194,19 @@ def _title(source: Path) -> str:
     return source.stem
 
 
-def _row(cells) -> str:
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+def _row(cells, names=None) -> str:
+    """A row; with names, each cell carries its own, for screens too narrow for columns."""
+    if names is None:
+        return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    named = zip(names, cells, strict=True)
+    return "<tr>" + "".join(f'<td data-name="{_e(name)}">{cell}</td>' for name, cell in named) + "</tr>"
 
 
-def _table(head, rows: list[str], caption: str) -> str:
+def _table(head, rows: list[str], caption: str, label: str = "Table of claims") -> str:
     header = "".join(f'<th scope="col">{name}</th>' for name in head)
     body = "\n".join(rows)
     return (
-        # tabindex: a box that scrolls must be reachable by keyboard
-        '<div class="csa-claims" tabindex="0" role="region" aria-label="Table of claims"><table>'
+        f'<div class="csa-claims" role="region" aria-label="{label}"><table>'
         f"<caption>{caption}</caption><thead><tr>{header}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
 

@@ -319,18 +319,25 @@ class Claims:
             _display({VERDICT_MIME: summary, "text/html": self._table(), "text/plain": plain})
 
     def _table(self) -> str:
-        rows = "".join(
-            f'<tr><td><a href="#claim-{c.id}">{html.escape(c.statement)}</a></td>'
-            f"<td>{html.escape(c.source)}</td><td>{html.escape(c.measured_text())}</td>"
-            f"<td>{html.escape(str(c.expectation))}</td><td>{_percent(c.margin)}</td>"
-            f"<td>✓ {html.escape(c.verdict)}</td></tr>"
-            for c in self
-        )
+        names = ("Claim", "Source", "Measured", "Expected", "Margin", "Verdict")
+        rows = ""
+        for c in self:
+            cells = (
+                f'<a href="#claim-{c.id}">{html.escape(c.statement)}</a>',
+                html.escape(c.source),
+                html.escape(c.measured_text()),
+                html.escape(str(c.expectation)),
+                _percent(c.margin),
+                f"✓ {html.escape(c.verdict)}",
+            )
+            # each cell carries its name, for screens too narrow for columns
+            named = zip(names, cells, strict=True)
+            rows += "<tr>" + "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in named) + "</tr>"
+        head = "".join(f'<th scope="col">{name}</th>' for name in names)
         return (
             '<div class="csa-verdict"><table><caption>All '
             f"{len(self)} claims of this chapter passed.</caption>"
-            "<thead><tr><th>Claim</th><th>Source</th><th>Measured</th><th>Expected</th>"
-            f"<th>Margin</th><th>Verdict</th></tr></thead><tbody>{rows}</tbody></table></div>"
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
 
     def _check(self, id, statement, expected, source, kind, finding, runs) -> None:

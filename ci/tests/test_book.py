@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -13,7 +12,6 @@ from docutils import nodes
 from ci.chapters import Tree
 from ci.claims_table import BEGIN, END, full_html, readme_table, replace_between_markers, summary_html
 from ci.docstrings import escape_bars
-from ci.page_scripts import needed
 from ci.proofs import number_proofs
 from ci.strip_notebooks import strip
 
@@ -43,7 +41,7 @@ def own_text() -> list[tuple[str, str]]:
     """Name and text of our own files; third-party files are kept unchanged."""
     texts = []
     for path in source_files():
-        if "mathjax" in path.parts:
+        if {"mathjax", "axe"} & set(path.parts):
             continue
         try:
             texts.append((relative(path), path.read_text(encoding="utf8")))
@@ -113,12 +111,6 @@ def test_bars_in_docstrings_are_escaped():
     given = ["norm |x|, code ``|x|``", ">>> |x|", "example::", "", "    |x|", "then |y|"]
     wanted = [r"norm \|x\|, code ``|x|``", ">>> |x|", "example::", "", "    |x|", r"then \|y\|"]
     assert escape_bars(given) == wanted
-
-
-def test_scripts_are_loaded_once_and_thebe_never():
-    once = SimpleNamespace(filename="a.js", attributes={})
-    inline = SimpleNamespace(filename=None, attributes={"body": "const THEBE_JS_URL = 1"})
-    assert needed(["x.js", once, inline, once, "sphinx-thebe.js", "x.js"]) == ["x.js", once]
 
 
 def test_tables_of_claims_escape_their_text():

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.pages
 TREE = Tree()
 PAGES = TREE.pages()
 MAX_BYTES = 4_000_000
+MAX_BYTES_BEFORE_TEXT = 300_000
 SCREEN, PHONE = 1280, 360  # widths in pixels
+THEMES = ("light", "dark")
 # What a browser fetches by itself: (selector, attribute)
 FETCHED = (
     ("script[src]", "src"),
@@ -128,6 +130,43 @@ def test_page_is_not_heavy(site, page):
     assert weight < MAX_BYTES
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_page_says_what_it_is_about(site, page):
+    tree = soup(page_file(site, page))
+
+    def content(selector):
+        return [tag["content"] for tag in tree.select(selector)]
+
+    (description,) = content("meta[name=description]")
+    assert 40 <= len(description) <= 200
+    assert "\\" not in description
+    assert content("meta[property='og:description']") == [description]
+    (card,) = content("meta[property='og:image']")
+    assert (site / card).is_file()
+    others = [soup(page_file(site, other)) for other in PAGES if other != page]
+    assert tree.title.get_text(strip=True) not in [other.title.get_text(strip=True) for other in others]
+    assert description not in [other.select_one("meta[name=description]")["content"] for other in others]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_there_is_a_way_on_and_back(site, page):
+    tree = soup(page_file(site, page))
+    place = PAGES.index(page)
+    ahead = tree.select_one(".prev-next-footer a.right-next")
+    back = tree.select_one(".prev-next-footer a.left-prev")
+    assert (ahead is None) == (place == len(PAGES) - 1)
+    assert (back is None) == (place == 0)
+    if ahead is not None:
+        assert local(page_file(site, page), ahead["href"]) == page_file(site, PAGES[place + 1]).resolve()
+
+
+@pytest.mark.parametrize("chapter", TREE.chapters())
+def test_chapter_can_be_downloaded_as_a_notebook(site, chapter):
+    page = page_file(site, f"book/{chapter}")
+    (link,) = {a["href"] for a in soup(page).select(".article-header-buttons a[href$='.ipynb'], a[href$='.ipynb']")}
+    assert local(page, link).read_text(encoding="utf8") == TREE.source(chapter).read_text(encoding="utf8")
+
+
 # What a browser makes of them
 
 
@@ -167,13 +206,189 @@ def assert_good(tab, seen):
 @pytest.mark.parametrize("page", PAGES)
 def test_page_over_http(visit, page):
     tab, seen = visit(page, "http", SCREEN)
+    for theme in THEMES:
+        switch_to(tab, theme)
+        for width in (SCREEN, PHONE):
+            tab.set_viewport_size({"width": width, "height": 900})
+            picture = TREE.build / "screenshots" / f"{page.removeprefix('book/').replace('/', '-')}-{theme}-{width}.png"
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            tab.screenshot(path=str(picture), full_page=True)
+            assert tab.evaluate(WIDER) == [], f"the page scrolls sideways at a width of {width}"
+            assert_good(tab, seen)
+
+
+def switch_to(tab, theme):
+    tab.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+#: axe-core's grades from "minor" to "critical"
+SERIOUS = ("serious", "critical")
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("page", [*PAGES, "search", "genindex"])
+def test_everyone_can_read_the_page(visit, page, theme):
+    """axe-core: names, roles, structure, and contrast of 4.5:1 for text."""
+    tab, _ = visit(page, "file", SCREEN)
+    switch_to(tab, theme)
     for width in (SCREEN, PHONE):
         tab.set_viewport_size({"width": width, "height": 900})
-        picture = TREE.build / "screenshots" / f"{page.removeprefix('book/').replace('/', '-')}-{width}.png"
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        tab.screenshot(path=str(picture), full_page=True)
-        assert tab.evaluate(WIDER) == [], f"the page scrolls sideways at a width of {width}"
-        assert_good(tab, seen)
+        tab.wait_for_timeout(300)  # boxes that now scroll become reachable
+        tab.evaluate(AXE.read_text(encoding="utf8"))
+        report = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found = [
+            f"{rule['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"
+            for rule in report["violations"]
+            if rule["impact"] in SERIOUS
+            for node in rule["nodes"]
+        ]
+        assert not found, f"at a width of {width}"
+        assert len(report["passes"]) > 10, "axe-core has looked at nothing"
+
+
+def test_axe_sees_what_is_wrong(visit):
+    """The check above can fail: pale text, a picture and a button without a name."""
+    tab, _ = visit(PAGES[0], "file", SCREEN)
+    tab.evaluate(
+        """document.querySelector('article').insertAdjacentHTML('afterbegin',
+        '<p style="color: #bbb; background: #fff">pale</p><img src="data:,"><button></button>')"""
+    )
+    tab.evaluate(AXE.read_text(encoding="utf8"))
+    report = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    found = {rule["id"] for rule in report["violations"] if rule["impact"] in SERIOUS}
+    assert {"color-contrast", "image-alt", "button-name"} <= found
+
+
+TABBABLE = """() => [...document.querySelectorAll(
+    'article :is(a[href], button, input, select, textarea, summary, [tabindex="0"])')]
+    .filter(e => !e.disabled && e.tabIndex >= 0 && e.checkVisibility({visibilityProperty: true}))"""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_control_is_reached_by_keyboard(visit, page):
+    """Tab goes through all controls of the text, each of which shows that it has the focus."""
+    tab, _ = visit(page, "file", SCREEN)
+    wanted = tab.evaluate(f"({TABBABLE})().map((e, i) => (e.dataset.test = i, i)).length")
+    tab.evaluate(
+        """() => { const article = document.querySelector('article');
+        article.tabIndex = -1; article.focus(); }"""
+    )
+    seen, bare = set(), []
+    for _ in range(wanted + 20):
+        tab.keyboard.press("Tab")
+        here = tab.evaluate(
+            """() => { const e = document.activeElement; const s = getComputedStyle(e);
+            const radio = e.type === 'radio';
+            return [e.dataset.test ?? null, s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0
+                || s.boxShadow !== 'none' || radio, e.outerHTML.slice(0, 100)]; }"""
+        )
+        if here[0] is None:
+            if len(seen) > 0:
+                break
+            continue
+        seen.add(int(here[0]))
+        if not here[1]:
+            bare.append(here[2])
+    missed = tab.evaluate(
+        f"seen => ({TABBABLE})().filter(e => !seen.includes(Number(e.dataset.test)))"
+        ".filter(e => e.type !== 'radio').map(e => e.outerHTML.slice(0, 100))",
+        sorted(seen),
+    )
+    assert missed == [], "controls that Tab does not reach"
+    assert bare == [], "controls that do not show the focus"
+
+
+PICTURE = """control => {
+    const figure = control.closest('figure, .csa-live, #csa-playground') || control.parentElement;
+    return [...figure.querySelectorAll('svg, img, canvas')].map(e =>
+        e.tagName === 'CANVAS' ? e.toDataURL() : e.tagName === 'IMG' ? e.src + getComputedStyle(e).display
+        : getComputedStyle(e).display + e.outerHTML).join();
+}"""
+
+
+@pytest.mark.parametrize("page", [f"book/{chapter}" for chapter in TREE.chapters()])
+def test_no_slider_is_dead(visit, page):
+    """Every slider of a chapter, moved by keyboard, changes its picture and says its value."""
+    tab, seen = visit(page, "file", SCREEN)
+    sliders = tab.query_selector_all("article input[type=range]")
+    assert sliders
+    for slider in sliders:
+        slider.focus()
+        pictures, values = [], []
+        for key in ("Home", "End"):
+            tab.keyboard.press(key)
+            pictures.append(slider.evaluate(PICTURE))
+            values.append(slider.get_attribute("aria-valuetext"))
+        assert pictures[0] != pictures[1], "a slider that moves nothing"
+        assert all(values), "a slider that does not say its value"
+        assert values[0] != values[1]
+    assert seen.errors == []
+
+
+@pytest.mark.parametrize("page", [f"book/{chapter}" for chapter in TREE.chapters()])
+def test_a_figure_is_on_the_first_screen(visit, page):
+    tab, _ = visit(page, "file", SCREEN)
+    top = tab.evaluate(
+        "Math.min(...[...document.querySelectorAll('article figure')].map(e => e.getBoundingClientRect().top))"
+    )
+    assert top < 800
+
+
+def test_a_figure_opens_at_full_size(visit):
+    tab, _ = visit(f"book/{TREE.chapters()[0]}", "file", PHONE)
+    tab.locator("button.csa-zoom").first.focus()
+    tab.keyboard.press("Enter")
+    dialog = tab.locator("dialog.csa-zoom-dialog")
+    assert dialog.is_visible()
+    assert dialog.locator("img").bounding_box()["width"] > 600
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("dialog.csa-zoom-dialog", state="detached")
+
+
+def test_search_works_from_disk(visit):
+    tab, seen = visit("search", "file", SCREEN)
+    tab.goto(tab.url.split("?")[0] + "?q=eigenspace")
+    tab.wait_for_selector("#search-results li a", timeout=30_000)
+    assert any("eigenspace" in link.get_attribute("href") for link in tab.query_selector_all("#search-results li a"))
+    assert seen.external == []
+    assert seen.errors == []
+
+
+@pytest.mark.parametrize("page", [f"book/{chapter}" for chapter in TREE.chapters()])
+def test_text_comes_first(site, browser, address, page):
+    """The text is painted when the first 300 KB have come, even if nothing else ever does.
+
+    First come the style sheets and the scripts that the page waits for, then as much
+    of the page as is left; all else is withheld.
+    """
+    path = page_file(site, page)
+    waits_for = [tag["href"] for tag in soup(path).select("link[rel=stylesheet]")]
+    waits_for += [tag["src"] for tag in soup(path).select("script[src]:not([defer]):not([async])")]
+    files = {local(path, link): local(path, link).read_bytes() for link in waits_for}
+    left = MAX_BYTES_BEFORE_TEXT - sum(map(len, files.values()))
+    assert left > 0
+    beginning = path.read_bytes()[:left].decode("utf8", "ignore")
+
+    def answer(route):
+        asked = site / unquote(urlsplit(route.request.url).path).lstrip("/")
+        if asked.resolve() == path.resolve():
+            route.fulfill(body=beginning, content_type="text/html; charset=utf-8")
+        elif asked.resolve() in files:
+            route.continue_()
+        else:
+            route.abort()
+
+    context = browser.new_context(viewport={"width": SCREEN, "height": 900})
+    context.route("**/*", answer)
+    tab = context.new_page()
+    tab.goto(f"{address['http']}/{page}.html", wait_until="domcontentloaded", timeout=60_000)
+    tab.wait_for_function("performance.getEntriesByName('first-contentful-paint').length", timeout=30_000)
+    words = tab.inner_text("article")
+    context.close()
+    assert "Question." in words
+    assert "Answer." in words
+    assert len(words.split()) > 300
 
 
 @pytest.mark.parametrize("page", PAGES)
