@@ -41,7 +41,7 @@
     QK: { mode: "identity" },
     qkseed: 1,
     causal: true,
-    seed: 1,
+    seed: 3,
     c: 4,
     centers: false,
     colours: "order",
@@ -273,6 +273,7 @@
     born: [], // when a token appeared, in ms of the page's clock
   };
   let playing = false;
+  let invited = true; // the large button is there until it is used, or the picture is
 
   const newSimulation = (x, t) => {
     run.sim = D.createSimulation(systemOf(settings), x, { t });
@@ -568,7 +569,7 @@
   };
 
   /** Radius of the circle or sphere on the stage. */
-  const globeRadius = () => size * (settings.d === 2 ? 0.4 : 0.43);
+  const globeRadius = () => size * (settings.d === 2 ? 0.385 : 0.43);
 
   /** Right, up and towards the viewer, as rows. */
   const camera = () => {
@@ -741,7 +742,6 @@
   };
 
   let order = [];
-  let renyiMark = new Uint8Array(0);
 
   const draw = (now) => {
     const { d, n } = settings;
@@ -755,11 +755,12 @@
       for (const k of run.centers.renyi) marks[k] = 1;
       for (const k of run.centers.strong) marks[k] = 2;
     }
-    renyiMark = marks;
     const radius = Math.max(2.6, Math.min(6, size / 75) * (n > 120 ? 0.72 : 1));
     if (order.length !== n) order = Array.from({ length: n }, (_, k) => k);
-    if (d === 3) order.sort((a, b) => screen[3 * a + 2] - screen[3 * b + 2] || b - a);
-    else order.sort((a, b) => b - a); // earlier tokens on top
+    // from back to front; in one place, earlier tokens on top
+    const layer = (k) => Math.round(100 * screen[3 * k + 2]) + (screen[3 * k + 2] < 0 ? -1 : 0);
+    if (d === 3) order.sort((a, b) => layer(a) - layer(b) || b - a);
+    else order.sort((a, b) => b - a);
     let veiled = false;
     drawTrails();
     pen.lineWidth = 1;
@@ -976,7 +977,9 @@
       setText(readouts.consumed, `${share(run.centers.renyi)}, strong ${share(run.centers.strong)}`);
     }
     const k = run.hovered >= 0 ? run.hovered : run.selected;
-    setText(readouts.token, k >= 0 && k < sim.n ? tokenText(k) : "point at a token to read its place");
+    const known = k >= 0 && k < sim.n;
+    setText(readouts.token, known ? tokenText(k) : "point at a token");
+    readouts.token.classList.toggle("csa-pg-hint", !known);
     let pace = "";
     if (sim.t > 1e14 && !isMultiple(matrixOfV(settings), settings.d)) {
       pace = "So late, rounding moves tokens more than attention does, unless V is a multiple of I.";
@@ -1015,7 +1018,8 @@
     }
     $("play-label").textContent = playing ? "Pause" : "Play";
     $("play-sign").textContent = playing ? "❚❚" : "▶";
-    $("big").hidden = playing || run.sim.t > 0;
+    if (playing) invited = false;
+    $("big").hidden = !invited || run.sim.t > 0;
   };
 
   // beta grows with the square of the slider, the speeds grow exponentially
@@ -1365,6 +1369,8 @@
   const reachOf = (event) => (event.pointerType === "touch" ? 22 : 12);
 
   stage.addEventListener("pointerdown", (event) => {
+    invited = false;
+    showPlaying();
     const [x, y] = at(event);
     const token = tokenAt(x, y, reachOf(event));
     drag = { token, x, y, moved: false };
