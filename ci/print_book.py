@@ -30,7 +30,9 @@ __all__ = ["Printed", "main", "print_book", "section_pages"]
 
 _CSS = ROOT / "book" / "_static" / "print.css"
 #: What only makes sense on a screen.
-_SCREEN_ONLY = ".headerlink, script, noscript, .csa-controls, .csa-screen, details.hide > summary, button"
+_SCREEN_ONLY = (
+    ".headerlink, script, noscript, link, button, details.hide > summary, .csa-controls, .csa-screen, #csa-playground"
+)
 _FOOTER = (
     '<div style="width: 100%; font: 8pt sans-serif; color: #56606f; text-align: center">'
     '<span class="pageNumber"></span></div>'

@@ -335,6 +335,47 @@ def test_a_figure_is_on_the_first_screen(visit, page):
     assert top < 800
 
 
+CANVAS = "document.querySelector('.csa-live canvas').toDataURL()"
+
+
+def test_the_front_page_moves_until_it_is_told_not_to(visit):
+    tab, seen = visit("book/index", "file", SCREEN)
+    button = tab.locator(".csa-live button")
+    assert button.inner_text() == "Pause"
+    first = tab.evaluate(CANVAS)
+    tab.wait_for_timeout(800)
+    assert tab.evaluate(CANVAS) != first
+    button.focus()
+    tab.keyboard.press("Enter")
+    assert button.inner_text() == "Play"
+    tab.wait_for_timeout(200)
+    second = tab.evaluate(CANVAS)
+    tab.wait_for_timeout(500)
+    assert tab.evaluate(CANVAS) == second
+    assert seen.errors == []
+
+
+def test_the_front_page_rests_for_readers_who_want_that(visit):
+    tab, seen = visit("book/index", "file", SCREEN, reduced_motion="reduce")
+    assert tab.locator(".csa-live button").inner_text() == "Play"
+    first = tab.evaluate(CANVAS)
+    tab.wait_for_timeout(500)
+    assert tab.evaluate(CANVAS) == first
+    tab.click(".csa-live button")
+    tab.wait_for_timeout(800)
+    assert tab.evaluate(CANVAS) != first
+    assert seen.errors == []
+
+
+def test_the_front_page_hands_its_tokens_to_the_playground(visit):
+    tab, seen = visit("book/index", "file", SCREEN)
+    tab.click(".csa-live a")
+    tab.wait_for_function("window.csaPlayground", timeout=30_000)
+    state = tab.evaluate("csaPlayground.state()")
+    assert (state["n"], state["beta"], state["d"]) == (110, 25, 2)
+    assert seen.errors == []
+
+
 def test_a_figure_opens_at_full_size(visit):
     tab, _ = visit(f"book/{TREE.chapters()[0]}", "file", PHONE)
     tab.locator("button.csa-zoom").first.focus()
