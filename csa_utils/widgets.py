@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import base64
 import html
+import inspect
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from . import checks, plots
 from .simulate import Trajectory
 from .style import COLOURS, ORDER
 
-__all__ = ["Player", "player"]
+__all__ = ["Control", "Explorer", "Player", "control", "explorer", "player"]
 
 _STAR = "0,-9 2.1,-2.9 8.6,-2.8 3.4,1.1 5.3,7.3 0,3.6 -5.3,7.3 -3.4,1.1 -8.6,-2.8 -2.1,-2.9"
 _STYLE = """
@@ -34,7 +39,22 @@ color:#222832;font-size:1rem;cursor:pointer}
 .csa-player output{min-width:6.2em;font-variant-numeric:tabular-nums;text-align:right;color:#222832}
 .csa-player :focus-visible{outline:3px solid #D55E00;outline-offset:2px}
 .csa-player figcaption{font-size:.9em;color:#3d4652;margin:.5rem auto 0;max-width:640px}
+@media print{.csa-player .csa-controls{display:none}}
 """.replace("\n", "")
+_FILM_STYLE = """
+.csa-film{margin:1rem 0;padding:.75rem;background:#fff;color:#222832;border:1px solid #d5dae1;border-radius:8px}
+.csa-film img{display:block;max-width:100%;height:auto;margin:0 auto}
+.csa-film img[hidden]{display:none}
+.csa-film .csa-controls{max-width:640px;margin:.5rem auto 0}
+.csa-film label{display:flex;flex-wrap:wrap;align-items:center;gap:0 .75rem;color:#222832}
+.csa-film input{flex:1 1 12rem;min-width:0;accent-color:#0072B2;min-height:2.25rem}
+.csa-film output{min-width:4em;font-variant-numeric:tabular-nums;text-align:right;color:#222832}
+.csa-film :focus-visible{outline:3px solid #D55E00;outline-offset:2px}
+.csa-film figcaption{font-size:.9em;color:#3d4652;margin:.5rem auto 0;max-width:640px}
+@media print{.csa-film .csa-controls{display:none}}
+""".replace("\n", "")
+#: Pictures in a film: enough to see how things change, few enough to load.
+MOST_FRAMES = 25
 
 
 class Player:
@@ -159,4 +179,237 @@ def _panel(x: np.ndarray, frame: int, title: str, alt: str, order: bool) -> str:
     return (
         f'<div class="csa-panel">{heading}<svg viewBox="-112 -112 224 224" role="img" '
         f'aria-label="{html.escape(name)}"{focus} data-frames="{frames}">{stage}{rings}{"".join(shapes)}</svg></div>'
+    )
+
+
+@dataclass(frozen=True)
+class Control:
+    """One thing a reader can change in an :func:`explorer`; made by :func:`control`.
+
+    Attributes
+    ----------
+    label : str
+        What it is, in words and symbols.
+    values : tuple
+        The values that the film shows.
+    texts : tuple of str
+        These values as a reader sees them.
+    start : object
+        The value at first.
+    step : float or None
+        Between values in a running notebook; None keeps to `values`.
+    """
+
+    label: str
+    values: tuple
+    texts: tuple[str, ...]
+    start: object
+    step: float | None
+
+
+def control(values, label: str, *, start=None, step: float | None = None, texts: Sequence[str] = ()) -> Control:
+    """Something to move in an :func:`explorer`.
+
+    Parameters
+    ----------
+    values : sequence
+        The values to choose from, at least 2 and at most 25, no two alike: numbers, or
+        anything else that `draw` understands.
+    label : str
+        What it is, in words and symbols: "inverse temperature β".
+    start : optional
+        One of `values`; the first if left out.
+    step : float, optional
+        In a running notebook the slider then also takes values between the numbers in
+        `values`, in steps of this size, > 0.
+    texts : sequence of str, optional
+        How to write the values; by default numbers in short form.
+
+    Returns
+    -------
+    Control
+
+    Raises
+    ------
+    ValueError
+        If an argument breaks its rule.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
+        raise ValueError(f"values must be a sequence, got {values!r}")
+    values = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+    if not 2 <= len(values) <= MOST_FRAMES or any(a == b for i, a in enumerate(values) for b in values[:i]):
+        raise ValueError(f"values must be from 2 to {MOST_FRAMES} different ones, got {values!r}")
+    numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    if any(not np.isfinite(v) for v in numbers):
+        raise ValueError(f"values must be finite numbers, got {values!r}")
+    if not isinstance(label, str) or not label.strip():
+        raise ValueError(f"label must say what the control changes, got {label!r}")
+    if start is None:
+        start = values[0]
+    if not any(start == v for v in values):
+        raise ValueError(f"start must be one of {values!r}, got {start!r}")
+    if step is not None:
+        step = checks.positive("step", step)
+        if len(numbers) < len(values) or list(values) != sorted(values):
+            raise ValueError(f"values must be increasing numbers if a step is given, got {values!r}")
+    if texts and (len(texts) != len(values) or not all(isinstance(text, str) for text in texts)):
+        raise ValueError(f"texts must be {len(values)} strings, got {texts!r}")
+    shown = tuple(texts) or tuple(f"{v:g}" if v in numbers else str(v) for v in values)
+    return Control(label, values, shown, start, step)
+
+
+class Explorer:
+    """A figure with controls; notebooks display it, and ``str()`` gives the static HTML.
+
+    Attributes
+    ----------
+    widgets : dict of str to ipywidgets.Widget
+        The control of each argument; setting its ``value`` draws anew.
+    picture : ipywidgets.Image
+        The picture of the running notebook.
+    """
+
+    def __init__(self, draw, controls: dict[str, Control], film: str, alt: str, caption: str) -> None:
+        import ipywidgets  # heavy, and of use only here
+
+        self._draw, self._alt = draw, alt
+        start = {name: c.start for name, c in controls.items()}
+        frames = [_picture(draw, {**start, film: value}) for value in controls[film].values]
+        first = controls[film].values.index(controls[film].start)
+        self._html = _film(frames, controls, film, alt, caption)
+        self.picture = ipywidgets.Image(value=frames[first], format="webp")
+        self.picture.layout.max_width = "100%"
+        self.picture.alt = alt
+        self.trouble = ipywidgets.HTML()
+        self.widgets = {name: _widget(ipywidgets, c) for name, c in controls.items()}
+        for widget in self.widgets.values():
+            widget.observe(self._redraw, names="value")
+        self._box = ipywidgets.VBox([*self.widgets.values(), self.trouble, self.picture])
+
+    def _redraw(self, _change) -> None:
+        try:
+            self.picture.value = _picture(self._draw, {name: w.value for name, w in self.widgets.items()})
+            self.trouble.value = ""
+        except Exception as error:  # shown below the sliders: a traceback would go nowhere
+            self.trouble.value = f"<b>{html.escape(type(error).__name__)}</b>: {html.escape(str(error))}"
+
+    def __str__(self) -> str:
+        return self._html
+
+    def __repr__(self) -> str:
+        return f"Explorer({self._alt!r})"
+
+    def _repr_mimebundle_(self, **_options) -> dict:
+        """Widgets where they live; elsewhere the film."""
+        return {**self._box._repr_mimebundle_(), "text/html": self._html, "text/plain": repr(self)}
+
+
+def explorer(
+    draw: Callable[..., Figure],
+    *,
+    alt: str,
+    film: str = "",
+    caption: str = "",
+    **controls: Control,
+) -> Explorer:
+    """A figure that the reader changes.
+
+    In a running notebook every control is a slider or a list, and each change calls
+    `draw`.  On a static page one of them, the *film*, moves through pictures that were
+    drawn when the chapter ran; the others rest where they start, and the page says so.
+
+    Parameters
+    ----------
+    draw : callable
+        Called with one keyword argument for each control; returns a matplotlib figure.
+    alt : str
+        What the picture shows, for readers who do not see it.
+    film : str
+        Name of the control that moves on a static page; the first if left out.
+    caption : str
+        Plain text below the figure.
+    **controls : Control
+        From :func:`control`, by the name of the argument of `draw`.
+
+    Returns
+    -------
+    Explorer
+
+    Raises
+    ------
+    ValueError
+        If an argument breaks its rule, or `draw` does not return a figure.
+
+    Examples
+    --------
+    >>> def draw(beta):
+    ...     fig, ax = plt.subplots()
+    ...     ax.plot(np.exp(-beta * np.linspace(0, 1)))
+    ...     return fig
+    >>> explorer(draw, beta=control([1, 2, 4], "inverse temperature β"), alt="A falling curve.")
+    Explorer('A falling curve.')
+    """
+    if not callable(draw):
+        raise ValueError(f"draw must be a function, got {draw!r}")
+    if not controls or not all(isinstance(c, Control) for c in controls.values()):
+        raise ValueError(f"controls must be one or more results of control(...), got {controls!r}")
+    try:
+        inspect.signature(draw).bind(**controls)
+    except TypeError as error:
+        raise ValueError(f"draw must take the arguments {', '.join(controls)}, got a function where {error}") from None
+    film = film or next(iter(controls))
+    if film not in controls:
+        raise ValueError(f"film must be one of {', '.join(controls)}, got {film!r}")
+    for name, text in (("alt", alt), ("caption", caption)):
+        if not isinstance(text, str) or (name == "alt" and not text.strip()):
+            raise ValueError(f"{name} must be text about the picture, got {text!r}")
+    return Explorer(draw, controls, film, alt, caption)
+
+
+def _widget(ipywidgets, c: Control):
+    """The live form of a control."""
+    look = {
+        "description": c.label,
+        "continuous_update": False,
+        "style": {"description_width": "initial"},
+        "layout": {"width": "32rem", "max_width": "100%"},
+    }
+    if c.step is not None:
+        whole = all(isinstance(v, int) for v in c.values) and float(c.step).is_integer()
+        kind, step = (ipywidgets.IntSlider, int(c.step)) if whole else (ipywidgets.FloatSlider, c.step)
+        return kind(value=c.start, min=c.values[0], max=c.values[-1], step=step, **look)
+    options = list(zip(c.texts, c.values, strict=True))
+    return ipywidgets.SelectionSlider(options=options, value=c.start, **look)
+
+
+def _picture(draw, values: dict) -> bytes:
+    """What `draw` makes of the values, as a WebP file."""
+    figure = draw(**values)
+    if not isinstance(figure, Figure):
+        raise ValueError(f"draw must return a matplotlib figure, got {figure!r}")
+    data = io.BytesIO()
+    figure.savefig(data, format="webp", dpi=180, pil_kwargs={"lossless": True, "method": 4})
+    plt.close(figure)
+    return data.getvalue()
+
+
+def _film(frames: list[bytes], controls: dict[str, Control], film: str, alt: str, caption: str) -> str:
+    moving = controls[film]
+    first = moving.values.index(moving.start)
+    pictures = "".join(
+        f'<img src="data:image/webp;base64,{base64.b64encode(frame).decode()}" '
+        f'alt="{html.escape(f"{alt} Here: {moving.label} = {text}.")}"{"" if i == first else " hidden"}>'
+        for i, (frame, text) in enumerate(zip(frames, moving.texts, strict=True))
+    )
+    others = [c.label for name, c in controls.items() if name != film]
+    if others or moving.step is not None:
+        free = ", ".join([*others, *([f"{moving.label} in between"] if moving.step is not None else [])])
+        caption = f"{caption} Run the chapter to move more: {free}.".strip()
+    note = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    script = resources.files(__package__).joinpath("film.js").read_text("utf8")
+    return (
+        f'<figure class="csa-film" data-values="{html.escape(json.dumps(moving.texts))}"><style>{_FILM_STYLE}</style>'
+        f'<div class="csa-frames">{pictures}</div><div class="csa-controls" hidden><label>{html.escape(moving.label)}'
+        f'<input type="range" min="0" max="{len(frames) - 1}" step="1" value="{first}">'
+        f"<output></output></label></div>{note}</figure><script>{script}</script>"
     )

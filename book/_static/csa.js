@@ -25,7 +25,7 @@
   };
   const prepareFigures = () => {
     for (const image of document.querySelectorAll("article figure img, article .cell_output img")) {
-      if (image.closest("a, button")) continue;
+      if (image.closest("a, button, .csa-film")) continue;
       const button = document.createElement("button");
       button.type = "button";
       button.className = "csa-zoom";

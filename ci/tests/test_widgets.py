@@ -5,6 +5,7 @@ import json
 import re
 from html import unescape
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -74,3 +75,137 @@ def test_notebooks_show_the_html():
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         widgets.player(**{"trajectories": run(), "alt": "tokens", **arguments})
+
+
+# Explorers
+
+
+def curve(beta=1.0, kind="a"):
+    if beta < 0:
+        raise ValueError(f"beta must be at least 0, got {beta}")
+    fig, ax = plt.subplots(figsize=(2, 1.5))
+    ax.plot([0, 1], [0, beta])
+    ax.set_title(kind)
+    return fig
+
+
+BETA = widgets.control([0, 1, 4], "inverse temperature β", start=1, step=0.5)
+KIND = widgets.control(["a", "b"], "kind")
+
+
+def explore(**more):
+    return widgets.explorer(curve, **{"beta": BETA, "kind": KIND, "alt": "A line.", **more})
+
+
+def test_a_film_holds_one_picture_for_each_value():
+    html = str(explore())
+    pictures = re.findall(r'<img src="data:image/webp;base64,([^"]+)" alt="([^"]+)"( hidden)?>', html)
+    assert len({picture for picture, _, _ in pictures}) == 3
+    assert [alt for _, alt, _ in pictures] == [f"A line. Here: inverse temperature β = {v}." for v in (0, 1, 4)]
+    assert [bool(hidden) for _, _, hidden in pictures] == [True, False, True]
+    assert all(base64.b64decode(picture)[8:12] == b"WEBP" for picture, _, _ in pictures)
+    assert json.loads(unescape(re.search(r'data-values="([^"]+)"', html)[1])) == ["0", "1", "4"]
+    assert not re.search(r"https?://|<link|@import|url\(", html)
+
+
+def test_a_film_says_what_rests():
+    assert "Run the chapter to move more: kind, inverse temperature β in between." in str(explore())
+    assert "inverse temperature" not in re.search("<figcaption>.*</figcaption>", str(explore(film="kind")))[0].replace(
+        "move more: inverse temperature β.", ""
+    )
+    assert "Run the chapter" not in str(widgets.explorer(lambda kind: curve(1, kind), kind=KIND, alt="A line."))
+
+
+def test_in_a_notebook_the_controls_draw_anew():
+    made = explore()
+    bundle = made._repr_mimebundle_()
+    assert {"text/html", "text/plain", "application/vnd.jupyter.widget-view+json"} == set(bundle)
+    before = made.picture.value
+    made.widgets["beta"].value = 2.5
+    assert made.picture.value not in (before, b"")
+    middle = made.picture.value
+    made.widgets["kind"].value = "b"
+    assert made.picture.value != middle
+
+
+def test_the_notebook_starts_with_the_picture_of_the_page():
+    made = explore()
+    assert base64.b64encode(made.picture.value).decode() in str(made)
+
+
+def test_trouble_is_shown_and_goes_away():
+    made = widgets.explorer(
+        curve, alt="A line.", beta=widgets.control([0, 1], "β", step=0.5), kind=widgets.control(["a", "b"], "kind")
+    )
+    made.widgets["beta"].min = -1
+    made.widgets["beta"].value = -1
+    assert made.trouble.value == "<b>ValueError</b>: beta must be at least 0, got -1.0"
+    made.widgets["beta"].value = 1
+    assert made.trouble.value == ""
+
+
+def test_whole_numbers_stay_whole():
+    def draw(n):
+        assert isinstance(n, int)
+        return curve(n)
+
+    made = widgets.explorer(draw, n=widgets.control(np.array([1, 5]), "n", step=1), alt="A line.")
+    made.widgets["n"].value = 3
+    assert made.trouble.value == ""
+
+
+def test_no_figure_stays_open():
+    before = plt.get_fignums()
+    explore()
+    assert plt.get_fignums() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"values": []}, "values must be from 2"),
+        ({"values": [1]}, "values must be from 2"),
+        ({"values": [1, 1]}, "different"),
+        ({"values": range(26)}, "to 25"),
+        ({"values": "ab"}, "values must be a sequence"),
+        ({"values": 3}, "values must be a sequence"),
+        ({"values": [1, np.nan]}, "finite"),
+        ({"values": [1, np.inf]}, "finite"),
+        ({"label": " "}, "label"),
+        ({"label": None}, "label"),
+        ({"start": 3}, "start must be one of"),
+        ({"step": 0}, "step"),
+        ({"step": np.nan}, "step"),
+        ({"values": [2, 1], "step": 1}, "increasing"),
+        ({"values": ["a", "b"], "step": 1}, "increasing"),
+        ({"texts": ["one"]}, "texts"),
+        ({"texts": [1, 2]}, "texts"),
+    ],
+)
+def test_bad_controls_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        widgets.control(**{"values": [1, 2], "label": "β", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"draw": 3}, "draw must be a function"),
+        ({"draw": lambda other: None}, "draw must take"),
+        ({"draw": lambda beta: None}, "draw must return"),
+        ({"beta": 3}, "controls"),
+        ({"film": "gamma"}, "film"),
+        ({"alt": ""}, "alt"),
+        ({"alt": None}, "alt"),
+        ({"caption": 3}, "caption"),
+    ],
+)
+def test_bad_explorers_are_refused(arguments, message):
+    given = {"draw": lambda beta: curve(beta), "beta": widgets.control([1, 2], "β"), "alt": "A line.", **arguments}
+    with pytest.raises(ValueError, match=message):
+        widgets.explorer(given.pop("draw"), **given)
+
+
+def test_an_explorer_needs_a_control():
+    with pytest.raises(ValueError, match="controls"):
+        widgets.explorer(curve, alt="A line.")
