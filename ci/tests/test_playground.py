@@ -139,13 +139,13 @@ def test_observed_order(playground, method, order):
     ask = f"""([g, steps, method]) => [...csaDynamics.fixedSteps(({SYSTEM})(g),
         Float64Array.from(g.x.flat()), 4, steps, method)]"""
     slopes = []
-    for name in ("symmetric", "V = I, sphere", "decaying pair", "random Q, K, V"):
+    for name in ("symmetric", "V = I, sphere", "growing pair"):
         case = next(c for c in SETTINGS if c.name == name)
         expected = reference(case, 4.0).ravel()
         steps = [round(2 ** (i / 2)) for i in range(4, 21)]
         errors = [np.abs(np.array(tab.evaluate(ask, [as_json(case), m, method])) - expected).max() for m in steps]
         # the four finest runs whose error is far above that of the reference
-        fine = [(m, e) for m, e in zip(steps, errors, strict=True) if e > 1e-10][-4:]
+        fine = [(m, e) for m, e in zip(steps, errors, strict=True) if e > 3e-11][-4:]
         assert len(fine) == 4
         slopes.append(-np.polyfit(*np.log(fine).T, 1)[0])
     print(f"{method}: observed orders", *(f"{s:.2f}" for s in slopes))
@@ -259,7 +259,7 @@ def test_random_starts(playground):
     assert len(np.unique(m)) == m.size
     # the same bits in every browser: the first numbers of seed 0, which links rely on
     first = tab.evaluate("(() => { const draw = csaDynamics.random(0); return [draw(), draw()]; })()")
-    assert first == [0.0, 0.0] or all(0 <= v < 1 for v in first)
+    assert first == [0.6991161463747979, 0.6936104753366232]
 
 
 def test_newcomers_disturb_nobody(playground):
@@ -392,7 +392,7 @@ def test_bad_links_are_refused(playground):
         if i < 3:
             tab.goto("about:blank")  # so that the page really loads again; later only the place in it changes
         else:
-            tab.evaluate("location.hash = 'top'; csaPlayground.load('play:n=4')")
+            tab.evaluate("location.hash = 'play:n=4'")
             tab.wait_for_selector(".csa-pg-message", state="hidden")
         tab.goto(f"{address}#{link}")
         tab.wait_for_function(READY)

@@ -930,7 +930,7 @@
   // --- readouts ------------------------------------------------------------------------------------
 
   const readouts = Object.fromEntries(
-    ["time", "count", "diameter", "collapsed", "centerCount", "consumed", "token", "delta", "pace"].map((key) => [key, $(key)]),
+    ["time", "count", "noun", "diameter", "collapsed", "centerCount", "consumed", "token", "delta", "pace"].map((key) => [key, $(key)]),
   );
   const setText = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
@@ -970,6 +970,7 @@
     const { sim, clusters } = run;
     setText(readouts.time, timeText(sim.t));
     setText(readouts.count, String(clusters.count));
+    setText(readouts.noun, clusters.count === 1 ? "cluster" : "clusters");
     if (!playing || ticks++ % 4 === 0) {
       setText(readouts.diameter, `${D.diameter(sim.x, sim.d).toPrecision(3)}`);
       setText(readouts.collapsed, run.since === null ? "not yet" : run.since > 0 ? `since t = ${timeText(run.since)}` : "from the start");
@@ -993,7 +994,7 @@
     const how = settings.d === 2 ? "" : " Arrow keys turn the sphere.";
     stage.setAttribute(
       "aria-label",
-      `${sim.n} tokens on the ${where} at time ${timeText(sim.t)}, in ${clusters.count} clusters. ` +
+      `${sim.n} ${sim.n === 1 ? "token" : "tokens"} on the ${where} at time ${timeText(sim.t)}, in ${clusters.count} ${clusters.count === 1 ? "cluster" : "clusters"}. ` +
         `Comma and full stop select a token, arrow keys move it, space plays.${how}`,
     );
   };
