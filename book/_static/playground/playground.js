@@ -290,6 +290,7 @@
     else if (run.since === null) run.since = sim.t;
     const last = run.chart[run.chart.length - 1];
     if (!last || last[1] !== run.clusters.count || last[2] !== sim.n) run.chart.push([sim.t, run.clusters.count, sim.n]);
+    if (run.chart.length > 4000) run.chart = run.chart.filter((_, i) => i % 2 === 0 || i > 3000); // thin out the past
   };
 
   /** Begin at `start` and t = 0. */
@@ -365,7 +366,7 @@
   const put = (k, place) => {
     const { d } = settings;
     const x = Float64Array.from(run.sim.x);
-    const length = Math.hypot(...place);
+    const length = Math.sqrt(place.reduce((sum, v) => sum + v * v, 0));
     if (!(length > 1e-12)) return;
     for (let c = 0; c < d; c++) x[k * d + c] = place[c] / length;
     begin(x, true);
@@ -1014,9 +1015,6 @@
   // --- controls --------------------------------------------------------------------------------------
 
   const showPlaying = () => {
-    for (const button of root.querySelectorAll('[data-do="play"]')) {
-      button.setAttribute("aria-pressed", String(playing));
-    }
     $("play-label").textContent = playing ? "Pause" : "Play";
     $("play-sign").textContent = playing ? "❚❚" : "▶";
     if (playing) invited = false;
@@ -1313,6 +1311,8 @@
       showPlaying();
     });
   }
+
+  root.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
 
   for (const button of document.querySelectorAll("button[data-try]")) {
     button.disabled = false;
