@@ -985,7 +985,7 @@
     let pace = "";
     if (sim.t > 1e14 && !isMultiple(matrixOfV(settings), settings.d)) {
       pace = "So late, rounding moves tokens more than attention does, unless V is a multiple of I.";
-    } else if (playing && run.held > 0.6) pace = "Fast motion: the solver sets the pace of the clock.";
+    } else if (playing && run.held > 0.6) pace = "The clock waits for the solver.";
     setText(readouts.pace, pace);
   };
 
