@@ -1554,6 +1554,7 @@
     advance: (t) => {
       run.sim.advance(t);
       observe();
+      showPlaying();
       refresh();
     },
     /** Tokens as a list of n lists of d numbers. */
