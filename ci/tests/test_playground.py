@@ -89,6 +89,19 @@ def playground(visit):
     return open_page
 
 
+@pytest.fixture(scope="module")
+def lab(browser, address):
+    """One tab with the playground, for the tests that only compute in it."""
+    context = browser.new_context(viewport={"width": SCREEN, "height": 900})
+    tab = context.new_page()
+    tab.errors = []
+    tab.on("pageerror", lambda error: tab.errors.append(str(error)))
+    tab.goto(f"{address['file']}/{PAGE}.html")
+    tab.wait_for_function(READY)
+    yield tab
+    context.close()
+
+
 def reference(case, t: float) -> np.ndarray:
     return simulate(case.x, [t], method="DOP853", rtol=1e-11, atol=1e-13, **case.rules).x[0]
 
@@ -101,11 +114,10 @@ def positions_at(tab, case, t: float) -> np.ndarray:
 # The dynamics
 
 
-def test_positions_agree_with_the_library(playground):
-    tab, seen = playground()
+def test_positions_agree_with_the_library(lab):
     for case in SETTINGS:
         expected = reference(case, 5.0)
-        error = np.abs(positions_at(tab, case, 5.0) - expected).max()
+        error = np.abs(positions_at(lab, case, 5.0) - expected).max()
         # how far a start that is off by 1e-9 is carried: no setting here is so delicate
         # that agreement to 1e-6 would be a matter of luck
         nearby = sphere.normalise(case.x + 1e-9 * rng("nearby").normal(size=case.x.shape))
@@ -113,13 +125,12 @@ def test_positions_agree_with_the_library(playground):
         print(f"{case.name:28} error {error:.1e}, growth of a small error {moved.max() / 1e-9:.1e}")
         assert moved.max() < 1e-6, f"{case.name} is too delicate to be a test"
         assert error < 1e-6, case.name
-    assert seen.errors == []
+    assert lab.errors == []
 
 
-def test_field_and_jacobian_agree_with_the_library(playground):
-    tab, _ = playground()
+def test_field_and_jacobian_agree_with_the_library(lab):
     for case in SETTINGS:
-        answer = tab.evaluate(
+        answer = lab.evaluate(
             f"""g => {{ const s = ({SYSTEM})(g), x = Float64Array.from(g.x.flat());
             return [[...csaDynamics.field(s, x)], s.causal ? [...csaDynamics.jacobian(s, x)] : []]; }}""",
             as_json(case),
@@ -134,30 +145,28 @@ def test_field_and_jacobian_agree_with_the_library(playground):
 
 
 @pytest.mark.parametrize(("method", "order"), [("implicit", 4), ("explicit", 5)])
-def test_observed_order(playground, method, order):
-    tab, _ = playground()
+def test_observed_order(lab, method, order):
     ask = f"""([g, steps, method]) => [...csaDynamics.fixedSteps(({SYSTEM})(g),
         Float64Array.from(g.x.flat()), 4, steps, method)]"""
     slopes = []
-    for name in ("symmetric", "V = I, sphere", "decaying pair", "random Q, K, V"):
+    for name in ("symmetric", "V = I, sphere", "growing pair"):
         case = next(c for c in SETTINGS if c.name == name)
         expected = reference(case, 4.0).ravel()
         steps = [round(2 ** (i / 2)) for i in range(4, 21)]
-        errors = [np.abs(np.array(tab.evaluate(ask, [as_json(case), m, method])) - expected).max() for m in steps]
+        errors = [np.abs(np.array(lab.evaluate(ask, [as_json(case), m, method])) - expected).max() for m in steps]
         # the four finest runs whose error is far above that of the reference
-        fine = [(m, e) for m, e in zip(steps, errors, strict=True) if e > 1e-10][-4:]
+        fine = [(m, e) for m, e in zip(steps, errors, strict=True) if e > 3e-11][-4:]
         assert len(fine) == 4
         slopes.append(-np.polyfit(*np.log(fine).T, 1)[0])
     print(f"{method}: observed orders", *(f"{s:.2f}" for s in slopes))
     assert np.abs(np.array(slopes) - order).max() < 0.3
 
 
-def test_tiny_forces_keep_their_digits(playground):
+def test_tiny_forces_keep_their_digits(lab):
     # two far tokens: the force on the second is known to all digits
-    tab, _ = playground()
     for beta, angle in ((64.0, 3.0), (100.0, 2.5)):
         case = setting("far", 2, 2, beta, x=sphere.circle([0.0, angle]))
-        force = tab.evaluate(
+        force = lab.evaluate(
             f"g => [...csaDynamics.field(({SYSTEM})(g), Float64Array.from(g.x.flat()))]", as_json(case)
         )
         odds = np.exp(beta * (np.cos(angle) - 1))
@@ -165,53 +174,48 @@ def test_tiny_forces_keep_their_digits(playground):
         assert np.hypot(*force[2:]) == pytest.approx(expected, rel=1e-12)
 
 
-def test_two_tokens_meet_when_the_exact_solution_says(playground):
-    tab, _ = playground()
+def test_two_tokens_meet_when_the_exact_solution_says(lab):
     for beta, angle in ((1.0, 2.0), (9.0, 2.8), (20.0, 1.5)):
         x0 = sphere.circle([0.3, 0.3 + angle])
         case = setting("two", 2, 2, beta, x=x0)
         times = [1.0, 10.0, 1e4, 1e8, 1e12, 1e15]
         exact = two_tokens(x0, times, beta=beta)
-        tab.evaluate("g => csaPlayground.load(g)", as_json(case))
+        lab.evaluate("g => csaPlayground.load(g)", as_json(case))
         for t, expected in zip(times, exact, strict=True):
-            got = np.array(tab.evaluate("t => { csaPlayground.advance(t); return csaPlayground.positions(); }", t))
+            got = np.array(lab.evaluate("t => { csaPlayground.advance(t); return csaPlayground.positions(); }", t))
             assert np.abs(got - expected).max() < 1e-6, (beta, t)
 
 
-def test_the_first_token_follows_the_exponential(playground):
-    tab, _ = playground()
+def test_the_first_token_follows_the_exponential(lab):
     case = next(c for c in SETTINGS if c.name == "growing pair")
     flow = expm(5 * case.rules["V"]) @ case.x[0]
-    assert np.abs(positions_at(tab, case, 5.0)[0] - flow / np.linalg.norm(flow)).max() < 1e-6
+    assert np.abs(positions_at(lab, case, 5.0)[0] - flow / np.linalg.norm(flow)).max() < 1e-6
 
 
-def test_the_far_end_of_time(playground):
-    tab, seen = playground()
+def test_the_far_end_of_time(lab):
     case = setting("long", 2, 40, 64)
-    tab.evaluate("g => csaPlayground.load(g)", as_json(case))
+    lab.evaluate("g => csaPlayground.load(g)", as_json(case))
     for exponent in range(0, 81, 2):
-        state = tab.evaluate("t => { csaPlayground.advance(t); return csaPlayground.state(); }", 10.0**exponent)
+        state = lab.evaluate("t => { csaPlayground.advance(t); return csaPlayground.state(); }", 10.0**exponent)
         if state["clusters"] == 1 and state["diameter"] < 1e-6:
             break
-    x = np.array(tab.evaluate("csaPlayground.positions()"))
+    x = np.array(lab.evaluate("csaPlayground.positions()"))
     assert state["clusters"] == 1
     assert observables.diameter(x) < 1e-6
     assert np.abs(x[0] - case.x[0]).max() < 1e-12
     assert state["t"] > 1e10
     print(f"one cluster by t = {state['t']:.0e} after {state['steps']} steps")
-    assert seen.errors == []
+    assert lab.errors == []
 
 
-def test_exponential(playground):
-    tab, _ = playground()
+def test_exponential(lab):
     z = np.concatenate([[0.0], -np.logspace(-12, np.log10(707), 4000)])
-    got = np.array(tab.evaluate("z => z.map(csaDynamics.exp)", z.tolist()))
+    got = np.array(lab.evaluate("z => z.map(csaDynamics.exp)", z.tolist()))
     assert np.abs(got / np.exp(z) - 1).max() < 5e-16 + 2**-52
-    assert tab.evaluate("[csaDynamics.exp(-709), csaDynamics.exp(-1e300), csaDynamics.exp(-Infinity)]") == [0, 0, 0]
+    assert lab.evaluate("[csaDynamics.exp(-709), csaDynamics.exp(-1e300), csaDynamics.exp(-Infinity)]") == [0, 0, 0]
 
 
-def test_centers_clusters_and_diameter(playground):
-    tab, _ = playground()
+def test_centers_clusters_and_diameter(lab):
     for d, n, delta in ((2, 200, 0.5), (3, 150, 0.7), (3, 1, 1.0), (2, 50, np.pi)):
         x = sphere.uniform(n, d, rng(f"centers {d} {n}"))
         renyi, strong = [], []
@@ -221,45 +225,43 @@ def test_centers_clusters_and_diameter(playground):
                 renyi.append(k)
             if (distance[:k] > delta).all():
                 strong.append(k)
-        got = tab.evaluate(
+        got = lab.evaluate(
             "([x, d, delta]) => csaDynamics.centers(Float64Array.from(x.flat()), d, delta)", [x.tolist(), d, delta]
         )
         assert got == {"renyi": renyi, "strong": strong}
         for radius in (0.02, 0.1, 0.5):
-            got = tab.evaluate(
+            got = lab.evaluate(
                 """([x, d, radius]) => { const c = csaDynamics.clusters(Float64Array.from(x.flat()), d, radius);
                 return [...c.labels]; }""",
                 [x.tolist(), d, radius],
             )
             assert got == observables.clusters(x, radius).tolist()
-        got = tab.evaluate("([x, d]) => csaDynamics.diameter(Float64Array.from(x.flat()), d)", [x.tolist(), d])
+        got = lab.evaluate("([x, d]) => csaDynamics.diameter(Float64Array.from(x.flat()), d)", [x.tolist(), d])
         assert got == pytest.approx(observables.diameter(x), rel=1e-12)
 
 
-def test_a_center_must_be_strictly_farther(playground):
-    tab, _ = playground()
+def test_a_center_must_be_strictly_farther(lab):
     x = [1.0, 0.0, 0.0, 1.0]
-    distance = tab.evaluate("x => csaDynamics.distance(Float64Array.from(x), 2, 0, 1)", x)
+    distance = lab.evaluate("x => csaDynamics.distance(Float64Array.from(x), 2, 0, 1)", x)
     assert distance == np.pi / 2
     ask = "([x, delta]) => csaDynamics.centers(Float64Array.from(x), 2, delta)"
-    assert tab.evaluate(ask, [x, distance]) == {"renyi": [0], "strong": [0]}
-    assert tab.evaluate(ask, [x, np.nextafter(distance, 0)]) == {"renyi": [0, 1], "strong": [0, 1]}
+    assert lab.evaluate(ask, [x, distance]) == {"renyi": [0], "strong": [0]}
+    assert lab.evaluate(ask, [x, np.nextafter(distance, 0)]) == {"renyi": [0, 1], "strong": [0, 1]}
 
 
-def test_random_starts(playground):
-    tab, _ = playground()
+def test_random_starts(lab):
     for d in (2, 3):
-        x = np.array(tab.evaluate("d => [...csaDynamics.uniformTokens(11, 4000, d)]", d)).reshape(-1, d)
+        x = np.array(lab.evaluate("d => [...csaDynamics.uniformTokens(11, 4000, d)]", d)).reshape(-1, d)
         assert np.abs(np.linalg.norm(x, axis=1) - 1).max() < 1e-15
         assert np.abs(x.mean(axis=0)).max() < 5 / np.sqrt(d * 4000)
         assert np.abs(x.T @ x / 4000 - np.eye(d) / d).max() < 0.03
-        short = np.array(tab.evaluate("d => [...csaDynamics.uniformTokens(11, 7, d)]", d)).reshape(-1, d)
+        short = np.array(lab.evaluate("d => [...csaDynamics.uniformTokens(11, 7, d)]", d)).reshape(-1, d)
         assert np.array_equal(short, x[:7])
-    m = np.array(tab.evaluate("[1, 2, 3].map(s => [...csaDynamics.randomMatrix(s, 3, 1)])"))
+    m = np.array(lab.evaluate("[1, 2, 3].map(s => [...csaDynamics.randomMatrix(s, 3, 1)])"))
     assert len(np.unique(m)) == m.size
     # the same bits in every browser: the first numbers of seed 0, which links rely on
-    first = tab.evaluate("(() => { const draw = csaDynamics.random(0); return [draw(), draw()]; })()")
-    assert first == [0.0, 0.0] or all(0 <= v < 1 for v in first)
+    first = lab.evaluate("(() => { const draw = csaDynamics.random(0); return [draw(), draw()]; })()")
+    assert first == [0.6991161463747979, 0.6936104753366232]
 
 
 def test_newcomers_disturb_nobody(playground):
@@ -329,11 +331,10 @@ def test_a_link_restores_every_bit(playground):
     tab, _ = playground()
     states = [
         "csaPlayground.load('play:d=3&n=50&beta=7.3&V=1,0.25,-0.5&seed=77&centers=1'); csaPlayground.advance(3.21)",
-        "csaPlayground.load('play:d=2&n=20&beta=64&V=1,1&seed=5&mask=full'); csaPlayground.advance(0.3)",
         "csaPlayground.load('play:d=2&n=12&beta=64&V=1,1&seed=5'); csaPlayground.advance(1e22)",
-        "csaPlayground.load({d: 3, V: [[1, 2, 0], [0, 1, 0], [0, 0.5, 0]], x: [[1, 0, 0], [0.6, 0.8, 0]]});"
+        "csaPlayground.load({d: 3, causal: false, Q: [[1, 2, 0], [3, 4, 0], [0, 0, 1]],"
+        "V: [[1, 2, 0], [0, 1, 0], [0, 0.5, 0]], x: [[1, 0, 0], [0.6, 0.8, 0]]});"
         "csaPlayground.advance(1)",
-        "csaPlayground.load({d: 2, x: [[1, 0], [0.6, 0.8]], Q: [[1, 2], [3, 4]]})",
         "csaPlayground.load('play:d=3&n=5&beta=1&V=pair:1,2,0.5&seed=4294967295&QK=random&qkseed=9')",
     ]
     for script in states:
@@ -392,7 +393,7 @@ def test_bad_links_are_refused(playground):
         if i < 3:
             tab.goto("about:blank")  # so that the page really loads again; later only the place in it changes
         else:
-            tab.evaluate("location.hash = 'top'; csaPlayground.load('play:n=4')")
+            tab.evaluate("location.hash = 'play:n=4'")
             tab.wait_for_selector(".csa-pg-message", state="hidden")
         tab.goto(f"{address}#{link}")
         tab.wait_for_function(READY)
@@ -609,17 +610,16 @@ def test_every_experiment_starts(playground):
     assert seen.errors == []
 
 
-def test_what_the_experiments_promise(playground):
-    tab, _ = playground()
-    links = tab.evaluate("[...document.querySelectorAll('[data-try]')].map(b => [b.textContent, b.dataset.try])")
+def test_what_the_experiments_promise(lab):
+    links = lab.evaluate("[...document.querySelectorAll('[data-try]')].map(b => [b.textContent, b.dataset.try])")
     links = dict(links)
 
     def run(name, t):
-        tab.evaluate("([link, t]) => { csaPlayground.load(link); csaPlayground.advance(t); }", [links[name], t])
-        return tab.evaluate("csaPlayground.state()"), np.array(tab.evaluate("csaPlayground.positions()"))
+        lab.evaluate("([link, t]) => { csaPlayground.load(link); csaPlayground.advance(t); }", [links[name], t])
+        return lab.evaluate("csaPlayground.state()"), np.array(lab.evaluate("csaPlayground.positions()"))
 
     start = np.array(
-        tab.evaluate("link => { csaPlayground.load(link); return csaPlayground.positions(); }", links["One cluster"])
+        lab.evaluate("link => { csaPlayground.load(link); return csaPlayground.positions(); }", links["One cluster"])
     )
     state, x = run("One cluster", 1e8)
     assert state["clusters"] == 1
@@ -648,8 +648,8 @@ def test_what_the_experiments_promise(playground):
     _, x = run("A detour", 50)
     assert np.abs(x[0] - [-1, 0]).max() < 1e-6
     _, x = run("Centers hold, others move", 150)
-    moved = sphere.distance(x, np.array(tab.evaluate("[...csaDynamics.uniformTokens(1, 200, 2)]")).reshape(200, 2))
-    assert moved[tab.evaluate("csaPlayground.state().centers.strong")].max() < 0.1
+    moved = sphere.distance(x, np.array(lab.evaluate("[...csaDynamics.uniformTokens(1, 200, 2)]")).reshape(200, 2))
+    assert moved[lab.evaluate("csaPlayground.state().centers.strong")].max() < 0.1
     assert moved.max() > 0.3
 
 

@@ -290,6 +290,7 @@
     else if (run.since === null) run.since = sim.t;
     const last = run.chart[run.chart.length - 1];
     if (!last || last[1] !== run.clusters.count || last[2] !== sim.n) run.chart.push([sim.t, run.clusters.count, sim.n]);
+    if (run.chart.length > 4000) run.chart = run.chart.filter((_, i) => i % 2 === 0 || i > 3000); // thin out the past
   };
 
   /** Begin at `start` and t = 0. */
@@ -365,7 +366,7 @@
   const put = (k, place) => {
     const { d } = settings;
     const x = Float64Array.from(run.sim.x);
-    const length = Math.hypot(...place);
+    const length = Math.sqrt(place.reduce((sum, v) => sum + v * v, 0));
     if (!(length > 1e-12)) return;
     for (let c = 0; c < d; c++) x[k * d + c] = place[c] / length;
     begin(x, true);
@@ -930,7 +931,7 @@
   // --- readouts ------------------------------------------------------------------------------------
 
   const readouts = Object.fromEntries(
-    ["time", "count", "diameter", "collapsed", "centerCount", "consumed", "token", "delta", "pace"].map((key) => [key, $(key)]),
+    ["time", "count", "noun", "diameter", "collapsed", "centerCount", "consumed", "token", "delta", "pace"].map((key) => [key, $(key)]),
   );
   const setText = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
@@ -970,6 +971,7 @@
     const { sim, clusters } = run;
     setText(readouts.time, timeText(sim.t));
     setText(readouts.count, String(clusters.count));
+    setText(readouts.noun, clusters.count === 1 ? "cluster" : "clusters");
     if (!playing || ticks++ % 4 === 0) {
       setText(readouts.diameter, `${D.diameter(sim.x, sim.d).toPrecision(3)}`);
       setText(readouts.collapsed, run.since === null ? "not yet" : run.since > 0 ? `since t = ${timeText(run.since)}` : "from the start");
@@ -983,7 +985,7 @@
     let pace = "";
     if (sim.t > 1e14 && !isMultiple(matrixOfV(settings), settings.d)) {
       pace = "So late, rounding moves tokens more than attention does, unless V is a multiple of I.";
-    } else if (playing && run.held > 0.6) pace = "Fast motion: the solver sets the pace of the clock.";
+    } else if (playing && run.held > 0.6) pace = "The clock waits for the solver.";
     setText(readouts.pace, pace);
   };
 
@@ -993,7 +995,7 @@
     const how = settings.d === 2 ? "" : " Arrow keys turn the sphere.";
     stage.setAttribute(
       "aria-label",
-      `${sim.n} tokens on the ${where} at time ${timeText(sim.t)}, in ${clusters.count} clusters. ` +
+      `${sim.n} ${sim.n === 1 ? "token" : "tokens"} on the ${where} at time ${timeText(sim.t)}, in ${clusters.count} ${clusters.count === 1 ? "cluster" : "clusters"}. ` +
         `Comma and full stop select a token, arrow keys move it, space plays.${how}`,
     );
   };
@@ -1013,9 +1015,6 @@
   // --- controls --------------------------------------------------------------------------------------
 
   const showPlaying = () => {
-    for (const button of root.querySelectorAll('[data-do="play"]')) {
-      button.setAttribute("aria-pressed", String(playing));
-    }
     $("play-label").textContent = playing ? "Pause" : "Play";
     $("play-sign").textContent = playing ? "❚❚" : "▶";
     if (playing) invited = false;
@@ -1313,6 +1312,8 @@
     });
   }
 
+  root.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
+
   for (const button of document.querySelectorAll("button[data-try]")) {
     button.disabled = false;
     button.addEventListener("click", () => {
@@ -1553,6 +1554,7 @@
     advance: (t) => {
       run.sim.advance(t);
       observe();
+      showPlaying();
       refresh();
     },
     /** Tokens as a list of n lists of d numbers. */
