@@ -31,8 +31,27 @@ __all__ = ["Printed", "main", "print_book", "section_pages"]
 _CSS = ROOT / "book" / "_static" / "print.css"
 #: What only makes sense on a screen.
 _SCREEN_ONLY = (
-    ".headerlink, script, noscript, link, button, details.hide > summary, .csa-controls, .csa-screen, #csa-playground"
+    ".headerlink, noscript, link, details.hide > summary, .csa-screen, #csa-playground, "
+    "script:not(.csa-player + script), button:not(.csa-controls button)"
 )
+#: A film on paper: its beginning, an early moment and its end, below each other.
+_FILM_STRIPS = """() => {
+    for (const player of document.querySelectorAll('figure.csa-player')) {
+        const slider = player.querySelector('input[type=range]');
+        const panels = player.querySelector('.csa-panels');
+        for (const part of [0, 0.3, 1]) {
+            slider.value = part * slider.max;
+            slider.dispatchEvent(new Event('input'));
+            const strip = panels.cloneNode(true);
+            const time = document.createElement('p');
+            time.className = 'csa-print-time';
+            time.textContent = player.querySelector('output').textContent;
+            strip.prepend(time);
+            panels.before(strip);
+        }
+        panels.remove();
+    }
+}"""
 _FOOTER = (
     '<div style="width: 100%; font: 8pt sans-serif; color: #56606f; text-align: center">'
     '<span class="pageNumber"></span></div>'
@@ -125,6 +144,7 @@ def _print(browser, source: Path) -> bytes:
     try:
         tab.goto(source.resolve().as_uri(), wait_until="load", timeout=120_000)
         settle(tab)
+        tab.evaluate(_FILM_STRIPS)
         return tab.pdf(
             format="A4",
             print_background=True,

@@ -388,7 +388,7 @@ def _picture(draw, values: dict) -> bytes:
     if not isinstance(figure, Figure):
         raise ValueError(f"draw must return a matplotlib figure, got {figure!r}")
     data = io.BytesIO()
-    figure.savefig(data, format="webp", dpi=180, pil_kwargs={"lossless": True, "method": 4})
+    figure.savefig(data, format="webp", dpi=165, pil_kwargs={"lossless": True, "method": 5})
     plt.close(figure)
     return data.getvalue()
 
