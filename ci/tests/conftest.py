@@ -130,11 +130,7 @@ def address(site):
         server.shutdown()
 
 
-@pytest.fixture
-def visit(browser, address):
-    """A function that opens a page with the network cut; it returns what went wrong as well."""
-    contexts = []
-
+def _opener(browser, address, contexts):
     def open_page(page: str, how: str, width: int, height: int = 900, anchor: str = "", **options):
         seen = SimpleNamespace(external=[], failed=[], errors=[])
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
@@ -159,6 +155,35 @@ def visit(browser, address):
         settle(tab)
         return tab, seen
 
-    yield open_page
+    return open_page
+
+
+@pytest.fixture
+def visit(browser, address):
+    """A function that opens a page with the network cut; it returns what went wrong as well."""
+    contexts = []
+    yield _opener(browser, address, contexts)
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def reading(browser, address):
+    """A function like `visit`, from disk, at one width; each page is opened once for all checks.
+
+    Setting mathematics takes seconds, so checks that leave a page as it was share it.
+    """
+    contexts, opened = [], {}
+    open_page = _opener(browser, address, contexts)
+
+    def read(page: str, width: int):
+        if page not in opened:
+            opened[page] = open_page(page, "file", width)
+        tab, seen = opened[page]
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate("() => { document.documentElement.dataset.theme = 'light'; scrollTo(0, 0); }")
+        return tab, seen
+
+    yield read
     for context in contexts:
         context.close()
