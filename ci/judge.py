@@ -21,6 +21,7 @@ _GLUE = "application/papermill.record/"  # myst-nb's glue: shown elsewhere on th
 _SHOWABLE = ("text/html", "text/markdown", "text/latex", "text/plain")
 _FORBIDDEN_TAGS = {"injected-parameters", "raises-exception", "skip-execution", "remove-output", "remove-cell"}
 _FORBIDDEN_CODE = ("%%capture", "clear_output", "show=False", "._claims", "_showtraceback", "csa_utils.claims as")
+_AFTERWARDS = {"explore", "solution"}  # cells with these tags, and no others, follow the verdict
 _INJECTED = "injected-parameters"  # the cell papermill adds when parameters are given
 
 
@@ -233,13 +234,34 @@ def _check_verdict(chapter: str, notebook, claims: list[dict]) -> None:
     code = [i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()]
     if not claims:
         raise ChapterFailed(chapter, "records no claim")
-    where = place(notebook, code[-1])
-    verdicts = _bundles(notebook.cells[code[-1]], VERDICT_MIME)
-    if len(verdicts) != 1:
-        raise ChapterFailed(chapter, "the last code cell must end in ledger.verdict(): missing verdict", where)
+    judged = [i for i in code if not _is_afterwards(notebook.cells[i])]
+    last = judged[-1] if judged else code[-1]
+    where = place(notebook, last)
+    verdicts = _bundles(notebook.cells[last], VERDICT_MIME)
+    if len(verdicts) != 1 or last not in judged:
+        reason = "the last code cell before those tagged explore or solution must end in ledger.verdict()"
+        raise ChapterFailed(chapter, f"{reason}: missing verdict", where)
     if verdicts[0].get("chapter") != chapter:
         raise ChapterFailed(chapter, f"the verdict is about chapter {verdicts[0].get('chapter')}", where)
+    for i in code:
+        if _is_afterwards(notebook.cells[i]):
+            _check_afterwards(chapter, notebook, i, last)
     shown, listed = [claim["id"] for claim in claims], verdicts[0].get("claims")
     if shown != listed:
         reason = f"the verdict lists the claims {listed}, the notebook shows {shown}"
         raise ChapterFailed(chapter, reason, where)
+
+
+def _is_afterwards(cell) -> bool:
+    return bool(_AFTERWARDS & set(cell.metadata.get("tags", [])))
+
+
+def _check_afterwards(chapter: str, notebook, index: int, verdict: int) -> None:
+    """What a reader explores or solves has no part in the judgement."""
+    cell = notebook.cells[index]
+    if index < verdict:
+        raise ChapterFailed(
+            chapter, "is tagged explore or solution but stands before the verdict", place(notebook, index)
+        )
+    if _bundles(cell, CLAIM_MIME) or _bundles(cell, VERDICT_MIME):
+        raise ChapterFailed(chapter, "records a claim or a verdict after the verdict", place(notebook, index))

@@ -12,6 +12,7 @@ from docutils import nodes
 from ci.chapters import Tree
 from ci.claims_table import BEGIN, END, full_html, readme_table, replace_between_markers, summary_html
 from ci.docstrings import escape_bars
+from ci.executed import without_widget_state
 from ci.proofs import number_proofs
 from ci.strip_notebooks import strip
 
@@ -60,6 +61,27 @@ def test_notebook_is_valid_and_holds_no_outputs(path):
     assert len(set(ids)) == len(ids)
     assert notebook.metadata.kernelspec.name == "python3"
     assert not strip(notebook), f"{relative(path)} holds stored outputs: make strip"
+
+
+@pytest.mark.parametrize("chapter", TREE.chapters())
+def test_chapter_lets_the_reader_explore_and_solve(chapter):
+    """After the verdict: an explorer, then exercises with folded solutions that run."""
+    heading, found = "", []
+    for cell in nbformat.read(TREE.source(chapter), as_version=4).cells:
+        headings = re.findall(r"^## (.+)$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else []
+        heading = headings[-1] if headings else heading
+        for tag in {"verdict", "explore", "solution"} & set(cell.metadata.get("tags", [])):
+            found.append((tag, heading, "hide-cell" in cell.metadata.tags, cell.source))
+    kinds = [tag for tag, *_ in found]
+    assert kinds[:2] == ["verdict", "explore"]
+    assert len(kinds) >= 4
+    assert set(kinds[2:]) == {"solution"}
+    assert found[1][1] == "Explore"
+    assert "widgets.explorer(" in found[1][3]
+    for _, where, folded, source in found[2:]:
+        assert where == "Exercises"
+        assert folded
+        assert "assert " in source, "a solution that nothing checks"
 
 
 def test_toc_and_pages_agree():
@@ -164,6 +186,13 @@ def test_strict_build(site):
     for page in TREE.pages():
         assert (site / f"{page}.html").exists()
     assert (site / "index.html").exists()
+
+
+def test_pages_carry_no_state_of_widgets():
+    plain = json.dumps({"metadata": {"kernelspec": {}}, "cells": []})
+    assert without_widget_state(plain) == plain
+    state = {"metadata": {"kernelspec": {}, "widgets": {"state": "long"}}, "cells": []}
+    assert json.loads(without_widget_state(json.dumps(state))) == json.loads(plain)
 
 
 def test_proofs_of_a_page_get_anchors_of_their_own():

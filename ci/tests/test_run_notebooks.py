@@ -49,6 +49,7 @@ RUNNING = {
     "early-exit": ([OPEN, RECORD, "import sys; sys.exit(0)", CLOSE], 5, "sys.exit(0) ended the chapter"),
     "late-exit": ([OPEN, RECORD, f"{CLOSE}\nimport sys; sys.exit(0)"], 5, "sys.exit(0) ended the chapter"),
     "no-verdict": ([OPEN, RECORD, "print('the end')"], 5, "missing verdict"),
+    "wrong-solution": ([OPEN, RECORD, CLOSE, ("assert seed == 2", ["solution"])], 6, "raised AssertionError"),
     "nothing-to-see": ([OPEN, RECORD, ALIEN, CLOSE], 5, "no displayable form: application/x-alien"),
 }  # fmt: skip
 SHOWING = {
@@ -63,6 +64,13 @@ SHOWING = {
     "verdict-elsewhere": ([OPEN, RECORD, f"ledger.chapter = 'model/other'\n{CLOSE}"], 5, "about chapter model/other"),
     "verdict-of-less": ([OPEN, RECORD, f"{RECORD.replace('one', 'two')}\n{FORGET}\n{CLOSE}"], 5,
                         "the verdict lists the claims ['one'], the notebook shows ['one', 'two']"),
+    "claim-afterwards": ([OPEN, RECORD, CLOSE, (RECORD.replace("one", "two"), ["explore"])], 6,
+                         "records a claim or a verdict after the verdict"),
+    "verdict-afterwards": ([OPEN, RECORD, CLOSE, (CLOSE, ["solution"])], 6, "claim or a verdict after the verdict"),
+    "verdict-as-solution": ([OPEN, RECORD, (CLOSE, ["solution"])], 4, "missing verdict"),
+    "all-as-solution": ([(OPEN, ["solution"]), (f"{RECORD}\n{CLOSE}", ["solution"])], 2, "missing verdict"),
+    "solution-too-early": ([OPEN, RECORD, ("1 + 1", ["solution"]), CLOSE], 5, "stands before the verdict"),
+    "claim-explored-early": ([OPEN, (RECORD, ["explore"]), CLOSE], 4, "stands before the verdict"),
 }  # fmt: skip
 
 
@@ -119,7 +127,7 @@ def assert_red(failure: ChapterFailed, cell: int | None, reason: str):
     assert message.startswith(f"{CHAPTER}, cell {cell} of " if cell else f"{CHAPTER}: ")
     assert reason in message
     if cell:
-        assert f"(id step-{cell - 3})" in message
+        assert (f"(id step-{cell - 3})" if cell > 2 else "(id parameters)") in message
 
 
 @pytest.mark.parametrize("case", RUNNING)
@@ -164,8 +172,9 @@ def test_red_for_what_it_shows(case, tmp_path, monkeypatch):
     assert tree.failed(CHAPTER).exists()
 
 
-def test_the_same_without_a_fault_is_green(tmp_path, monkeypatch):
-    tree = tree_with(tmp_path, notebook(OPEN, RECORD, CLOSE))
+@pytest.mark.parametrize("afterwards", [[], [("1 + 1", ["explore"]), ("assert seed == 1", ["solution", "hide-cell"])]])
+def test_the_same_without_a_fault_is_green(afterwards, tmp_path, monkeypatch):
+    tree = tree_with(tmp_path, notebook(OPEN, RECORD, CLOSE, *afterwards))
     monkeypatch.setattr("ci.run_notebooks._execute", play)
     run_chapter(tree, CHAPTER, {})
     assert tree.executed(CHAPTER).exists()
