@@ -55,7 +55,8 @@ def launch() -> Iterator:
 
 
 def settle(tab) -> None:
-    """Wait until a page is loaded and its mathematics is set."""
+    """Wait until a page is loaded to its end and its mathematics is set."""
+    tab.evaluate("document.querySelectorAll('img[loading=lazy]').forEach(image => { image.loading = 'eager'; })")
     tab.wait_for_function(
         "!document.querySelector('.math') || (window.MathJax && MathJax.startup && MathJax.startup.promise)",
         timeout=60_000,

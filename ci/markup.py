@@ -18,8 +18,8 @@ __all__ = ["REPAIRS", "needed", "repaired", "setup"]
 REPAIRS = (
     # a fold is named by its text, "Show code cell source"; its label says something else
     (re.compile(r'<summary aria-label="[^"]*">'), "<summary>"),
-    # pictures further down do not hold up the text
-    (re.compile(r"<img(?![^>]*\bloading=)"), '<img loading="lazy"'),
+    # picture files further down do not hold up the text
+    (re.compile(r"<img(?! src=\"data:)(?![^>]*\bloading=)"), '<img loading="lazy"'),
     # a list must hold list items; the entries of a bibliography are none
     (re.compile(r'<div role="list" class="citation-list">'), '<div class="citation-list">'),
     (re.compile(r' role="doc-biblioentry"'), ""),
