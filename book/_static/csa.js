@@ -38,7 +38,7 @@
 
   // Boxes: reachable by keyboard if, and only if, there is something to scroll.
   const BOXES = [
-    ["div.math", "formula"],
+    ["div.math, mjx-container", "formula"],
     [".csa-claims, .csa-verdict", "table of claims"],
     ["table.table", "table"],
     [".cell_input pre, .highlight pre", "code"],

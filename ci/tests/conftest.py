@@ -131,7 +131,7 @@ def address(site):
 
 
 def _opener(browser, address, contexts):
-    def open_page(page: str, how: str, width: int, height: int = 900, anchor: str = "", **options):
+    def open_page(page: str, how: str, width: int, height: int = 900, anchor: str = "", calm: bool = True, **options):
         seen = SimpleNamespace(external=[], failed=[], errors=[])
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
@@ -152,7 +152,8 @@ def _opener(browser, address, contexts):
         tab.on("response", lambda answer: seen.failed.append(answer.url) if answer.status >= 400 else None)
         target = f"{address[how]}/{page}.html" + (f"#{anchor}" if anchor else "")
         tab.goto(target, wait_until="load", timeout=60_000)
-        settle(tab)
+        if calm:  # False for a page that leads on to another
+            settle(tab)
         return tab, seen
 
     return open_page

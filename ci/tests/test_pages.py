@@ -400,7 +400,7 @@ def test_page_from_disk(reading, page):
 
 
 def test_front_page_leads_to_the_book(visit):
-    tab, seen = visit("index", "file", SCREEN)
+    tab, seen = visit("index", "file", SCREEN, calm=False)
     tab.wait_for_url("**/book/index.html", timeout=30_000)
     assert seen.external == []
 
