@@ -278,7 +278,7 @@ class Explorer:
         first = controls[film].values.index(controls[film].start)
         self._html = _film(frames, controls, film, alt, caption)
         self.picture = ipywidgets.Image(value=frames[first], format="webp")
-        self.picture.layout.max_width = "100%"
+        self.picture.layout.max_width = "min(100%, 44rem)"
         self.picture.alt = alt
         self.trouble = ipywidgets.HTML()
         self.widgets = {name: _widget(ipywidgets, c) for name, c in controls.items()}
