@@ -179,7 +179,8 @@ def reading(browser, address):
 
     def read(page: str, width: int):
         if page not in opened:
-            opened[page] = open_page(page, "file", width)
+            # at rest: a page that plays on would slow all others down
+            opened[page] = open_page(page, "file", width, reduced_motion="reduce")
         tab, seen = opened[page]
         tab.set_viewport_size({"width": width, "height": 900})
         tab.evaluate("() => { document.documentElement.dataset.theme = 'light'; scrollTo(0, 0); }")
