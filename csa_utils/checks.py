@@ -16,6 +16,7 @@ __all__ = [
     "array",
     "inverse_temperature",
     "matrix",
+    "number",
     "positive",
     "times",
     "tokens",
@@ -121,6 +122,15 @@ def times(value, name: str = "t") -> np.ndarray:
         i = int(np.argmax(np.diff(a) <= 0))
         raise ValueError(f"{name} must be strictly increasing, got {a[i]} then {a[i + 1]} at index {i}")
     return a
+
+
+def number(name: str, value) -> float:
+    """A finite number."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ValueError(f"{name} must be a number, got {_excerpt(value)}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return float(value)
 
 
 def positive(name: str, value) -> float:

@@ -32,9 +32,10 @@ def view(x, azimuth: float = DEFAULT_VIEW[0], elevation: float = DEFAULT_VIEW[1]
     Raises
     ------
     ValueError
-        If d is neither 2 nor 3.
+        If d is neither 2 nor 3, or an angle is no finite number.
     """
     x = checks.vectors("x", x, unit=False)
+    azimuth, elevation = checks.number("azimuth", azimuth), checks.number("elevation", elevation)
     if x.shape[-1] == 2:
         return x, np.zeros(x.shape[:-1])
     if x.shape[-1] != 3:
@@ -55,7 +56,14 @@ def sphere(ax, d: int, azimuth: float = DEFAULT_VIEW[0], elevation: float = DEFA
         2 or 3.
     azimuth, elevation : float
         Direction of the viewer, in degrees.
+
+    Raises
+    ------
+    ValueError
+        If d is neither 2 nor 3, or an angle is no finite number.
     """
+    if isinstance(d, bool) or d not in (2, 3):
+        raise ValueError(f"d must be 2 or 3 to be drawn, got {d!r}")
     ax.set_aspect("equal")
     ax.set_axis_off()
     ax.set(xlim=(-1.16, 1.16), ylim=(-1.16, 1.16))
@@ -108,7 +116,7 @@ def tokens(
     PathCollection
         The dots, for a colour bar.
     """
-    x = checks.tokens("x", x, unit=False)
+    x = _one_sequence(x)
     picture, depth = view(x, azimuth, elevation)
     start = 1 if first else 0
     colours = np.arange(len(x)) if order else None
@@ -188,7 +196,10 @@ def arrows(
     **view_,
 ):
     """Draw velocities at tokens as arrows; x and vectors have shape (n, d)."""
-    x, vectors = checks.tokens("x", x, unit=False), checks.vectors("vectors", vectors, unit=False)
+    x, vectors = _one_sequence(x), checks.vectors("vectors", vectors, unit=False)
+    if x.shape != vectors.shape:
+        raise ValueError(f"vectors must have the shape of x, {x.shape}, got shape {vectors.shape}")
+    scale = checks.number("scale", scale)
     base, _ = view(x, **view_)
     tip, _ = view(x + scale * vectors, **view_)
     return ax.quiver(
@@ -207,6 +218,8 @@ def arrows(
 def decay(ax, t, y, *, label: str | None = None, colour: str = COLOURS["token"], **line):
     """A positive quantity against time, on a logarithmic axis; zeros are left out."""
     t, y = checks.array("t", t), checks.array("y", y)
+    if t.ndim != 1 or y.shape[:1] != t.shape:
+        raise ValueError(f"y must have one value or row for each time in t, got shapes {y.shape} and {t.shape}")
     ax.set_yscale("log")
     return ax.plot(t, np.where(y > 0, y, np.nan), label=label, color=colour, **line)
 
@@ -218,4 +231,13 @@ def guide(ax, t, y, *, label: str | None = None, **line):
 
 def floor(ax, level: float = 4e-16, *, label: str = "rounding of float64") -> None:
     """Shade the values that double precision cannot resolve."""
+    level = checks.positive("level", level)
     ax.axhspan(level * 1e-6, level, color=COLOURS["quiet"], alpha=0.22, linewidth=0, label=label, zorder=0)
+
+
+def _one_sequence(x) -> np.ndarray:
+    """Tokens of one sequence, shape (n, d), of any length."""
+    x = checks.tokens("x", x, unit=False)
+    if x.ndim != 2:
+        raise ValueError(f"x must have shape (n, d), got shape {x.shape}")
+    return x

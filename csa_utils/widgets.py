@@ -130,7 +130,8 @@ def player(
     if titles and len(titles) != len(trajectories):
         raise ValueError(f"titles must number {len(trajectories)}, got {list(titles)!r}")
     seconds = checks.positive("seconds", seconds)
-    if not isinstance(start, (int, float)) or not 0 <= start <= 1:
+    start = checks.number("start", start)
+    if not 0 <= start <= 1:
         raise ValueError(f"start must be in [0, 1], got {start!r}")
     frame = round(start * (len(t) - 1))
     panels = "".join(

@@ -11,12 +11,9 @@
   const [PART, EARLY, LATE] = [0.45, 2, 20];
   const TICKS = [0, 1, 2, 5, 10, 15, 20];
   const FRAME_BUDGET = 9; // milliseconds of computing in a frame
-  const RED = "#D55E00";
+  const { FIRST, cividis, power, star } = globalThis.csaDrawing;
   const INK = "#222832";
   const SOFT = "#56606f";
-  // cividis, dark to bright: early to late tokens
-  const SHADES = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8779", "#a69d75", "#c4b56c", "#e1cc55"];
-
   const start = (root) => {
     const canvas = root.querySelector("canvas");
     const button = root.querySelector("button");
@@ -33,7 +30,8 @@
     let before = null;
     let pending = 0;
 
-    const shade = (k) => SHADES[Math.floor((k / TOKENS) * SHADES.length)];
+    // the brightest yellow is too pale on white
+    const shades = Array.from({ length: TOKENS }, (_, k) => (k === 0 ? FIRST : cividis((0.92 * k) / TOKENS)));
     // The whole of time on one axis: place 0 is t = 0, place 1 the end.
     const decadesAt = (p) => (p < PART ? (p / PART) * EARLY : EARLY + ((p - PART) / (1 - PART)) * (LATE - EARLY));
     const placeOf = (c) => (c < EARLY ? (c / EARLY) * PART : PART + ((c - EARLY) / (LATE - EARLY)) * (1 - PART));
@@ -88,7 +86,7 @@
         const [a, b] = [from[1][k], to[1][k]];
         if (Math.abs(a - b) > Math.PI) continue; // it leaves above and comes back below
         ink.beginPath();
-        ink.strokeStyle = k === 0 ? RED : shade(k);
+        ink.strokeStyle = shades[k];
         ink.lineWidth = k === 0 ? 2.6 : 1;
         ink.moveTo(across(from[0]), down(a));
         ink.lineTo(across(to[0]), down(b));
@@ -109,22 +107,22 @@
       for (let k = TOKENS - 1; k > 0; k--) {
         context.beginPath();
         context.arc(x + radius * run.x[2 * k], y - radius * run.x[2 * k + 1], 5, 0, 2 * Math.PI);
-        context.fillStyle = shade(k);
+        context.fillStyle = shades[k];
         context.strokeStyle = "#fff";
         context.fill();
         context.stroke();
       }
-      star(x + radius * run.x[0], y - radius * run.x[1], 11);
+      drawStar(x + radius * run.x[0], y - radius * run.x[1], 11);
       // the lines
       context.strokeStyle = "#C9CFD7";
       context.strokeRect(left, top, right - left, bottom - top);
       context.drawImage(river, 0, 0, width, height);
-      star(left, down(0), 8);
+      drawStar(left, down(0), 8);
       context.fillStyle = SOFT;
       context.font = "12px sans-serif";
       context.textAlign = "center";
       for (const c of TICKS) {
-        const label = c === 0 ? "0" : c < 3 ? String(10 ** c) : `10${[...String(c)].map((i) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[i]).join("")}`;
+        const label = c === 0 ? "0" : c < 3 ? String(10 ** c) : power(c);
         context.fillRect(across(placeOf(c)), bottom, 1, 5);
         context.fillText(label, Math.min(across(placeOf(c)), right - 6), bottom + 18);
       }
@@ -137,14 +135,9 @@
       context.restore();
     };
 
-    const star = (x, y, r) => {
-      context.beginPath();
-      for (let i = 0; i < 10; i++) {
-        const [a, s] = [(i * Math.PI) / 5, i % 2 ? 0.42 * r : r];
-        context.lineTo(x + s * Math.sin(a), y - s * Math.cos(a));
-      }
-      context.closePath();
-      context.fillStyle = RED;
+    const drawStar = (x, y, r) => {
+      star(context, x, y, r);
+      context.fillStyle = FIRST;
       context.strokeStyle = "#fff";
       context.lineWidth = 1;
       context.fill();

@@ -183,9 +183,39 @@ def reading(browser, address):
             opened[page] = open_page(page, "file", width, reduced_motion="reduce")
         tab, seen = opened[page]
         tab.set_viewport_size({"width": width, "height": 900})
-        tab.evaluate("() => { document.documentElement.dataset.theme = 'light'; scrollTo(0, 0); }")
+        tab.evaluate("""() => { document.documentElement.dataset.theme = 'light'; scrollTo(0, 0);
+            document.querySelectorAll('article .cell details').forEach(fold => { fold.open = false; }); }""")
         return tab, seen
 
     yield read
     for context in contexts:
         context.close()
+
+
+_PLAYGROUND = "book/playground"
+_ANSWERS = "window.csaPlayground !== undefined"
+
+
+@pytest.fixture
+def playground(visit):
+    """A function that opens the playground; the tab answers when it is ready."""
+
+    def open_page(how="file", width=1280, **options):
+        tab, seen = visit(_PLAYGROUND, how, width, **options)
+        tab.wait_for_function(_ANSWERS)
+        return tab, seen
+
+    return open_page
+
+
+@pytest.fixture(scope="session")
+def lab(browser, address):
+    """One tab with the playground, for the tests that only compute in it."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    tab = context.new_page()
+    tab.errors = []
+    tab.on("pageerror", lambda error: tab.errors.append(str(error)))
+    tab.goto(f"{address['file']}/{_PLAYGROUND}.html")
+    tab.wait_for_function(_ANSWERS)
+    yield tab
+    context.close()

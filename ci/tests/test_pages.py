@@ -223,6 +223,8 @@ def switch_to(tab, theme):
     tab.wait_for_timeout(600)  # colours change gradually
 
 
+#: Controls in folds count as well
+UNFOLD = "document.querySelectorAll('article details').forEach(fold => { fold.open = true; })"
 TABBABLE = """() => [...document.querySelectorAll(
     ':is(a[href], button, input, select, textarea, summary, [tabindex="0"])')]
     .filter(e => !e.disabled && e.tabIndex >= 0 && e.checkVisibility({visibilityProperty: true}))"""
@@ -232,6 +234,7 @@ TABBABLE = """() => [...document.querySelectorAll(
 def test_every_control_is_reached_by_keyboard(reading, page):
     """Tab goes through all controls of a page, each of which shows that it has the focus."""
     tab, _ = reading(page, SCREEN)
+    tab.evaluate(UNFOLD)
     wanted = tab.evaluate(f"({TABBABLE})().map((e, i) => (e.dataset.test = i, i)).length")
     tab.evaluate("() => { document.body.tabIndex = -1; document.body.focus(); }")
     seen, bare = set(), []
@@ -441,7 +444,7 @@ def test_everyone_can_read_the_page(reading, page):
     The last check of a page that is shared: it takes the mathematics away.
     """
     tab, _ = reading(page, SCREEN)
-    tab.evaluate(WITHOUT_MATH)
+    tab.evaluate(f"{WITHOUT_MATH}; {UNFOLD}")
     assert violations(tab) == {}
     switch_to(tab, "dark")
     assert violations(tab, runOnly={"type": "rule", "values": ["color-contrast"]}) == {}, "in the dark"

@@ -98,3 +98,23 @@ def test_colours_of_lines_and_text_stand_out_from_white():
 
     for name, colour in style.COLOURS.items():
         assert 1.05 / (luminance(colour) + 0.05) >= (2.0 if name == "third" else 2.6), name
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda ax: plots.view([[1.0, 0, 0]], azimuth=np.nan), "azimuth must be finite"),
+        (lambda ax: plots.view([[1.0, 0, 0]], elevation="low"), "elevation must be a number"),
+        (lambda ax: plots.sphere(ax, 7), "d must be 2 or 3"),
+        (lambda ax: plots.sphere(ax, True), "d must be 2 or 3"),
+        (lambda ax: plots.sphere(ax, 3, azimuth=np.inf), "azimuth must be finite"),
+        (lambda ax: plots.tokens(ax, np.ones((2, 3, 2))), r"x must have shape \(n, d\)"),
+        (lambda ax: plots.arrows(ax, np.eye(2), np.ones((3, 2)), colour="k"), "vectors must have the shape of x"),
+        (lambda ax: plots.arrows(ax, np.eye(2), np.eye(2), colour="k", scale=np.nan), "scale must be finite"),
+        (lambda ax: plots.decay(ax, [1.0, 2.0], [1.0]), "y must have one value"),
+        (lambda ax: plots.floor(ax, 0), "level must be finite and > 0"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(ax, draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw(ax)

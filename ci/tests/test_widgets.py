@@ -69,7 +69,8 @@ def test_notebooks_show_the_html():
         ({"seconds": 0.0}, "seconds"),
         ({"seconds": np.nan}, "seconds"),
         ({"start": 1.5}, "start must be in"),
-        ({"start": "x"}, "start"),
+        ({"start": "x"}, "start must be a number"),
+        ({"start": np.nan}, "start must be finite"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):

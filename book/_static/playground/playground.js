@@ -8,6 +8,7 @@
 (() => {
   "use strict";
   const D = globalThis.csaDynamics;
+  const { FIRST, cividis, power, star } = globalThis.csaDrawing;
   const root = document.getElementById("csa-playground");
   if (!root || !D) return;
   const $ = (name) => root.querySelector(`[data-is="${name}"]`);
@@ -502,22 +503,10 @@
   const chartPen = chart.getContext("2d");
   const ground = document.createElement("canvas");
   const veil = document.createElement("canvas");
-  const FIRST = "#D55E00";
-  // matplotlib's cividis at 0, 0.1, ..., 1
-  // prettier-ignore
-  const CIVIDIS = [[0, 34, 78], [8, 51, 112], [53, 69, 108], [79, 87, 108], [102, 105, 112], [125, 124, 120],
-    [148, 142, 119], [174, 163, 113], [200, 184, 102], [229, 207, 82], [254, 232, 56]];
   let look = {}; // colours of the theme
   let size = 0; // of the stage, in CSS pixels
   let chartSize = [0, 0];
   let groundKey = "";
-
-  const cividis = (part) => {
-    const at = Math.min(9.999999, Math.max(0, part * 10));
-    const i = Math.floor(at);
-    const mix = (a) => Math.round(CIVIDIS[i][a] + (at - i) * (CIVIDIS[i + 1][a] - CIVIDIS[i][a]));
-    return `rgb(${mix(0)}, ${mix(1)}, ${mix(2)})`;
-  };
 
   let palette = [];
   const colourOf = (k) => {
@@ -685,16 +674,6 @@
     }
   };
 
-  const star = (context, x, y, r) => {
-    context.beginPath();
-    for (let i = 0; i < 10; i++) {
-      const a = (i * Math.PI) / 5 - Math.PI / 2;
-      const s = i % 2 ? r * 0.45 : r;
-      context.lineTo(x + s * Math.cos(a), y + s * Math.sin(a));
-    }
-    context.closePath();
-  };
-
   const drawTrails = () => {
     const list = run.history;
     if (!settings.trails || list.length < 1) return;
@@ -857,8 +836,6 @@
     }
   };
 
-  const SUPER = "⁰¹²³⁴⁵⁶⁷⁸⁹";
-  const power = (e) => `10${String(e).replace(/\d/g, (c) => SUPER[c])}`;
   const timeText = (t) => {
     if (t < 1000) return t.toFixed(t < 100 ? 2 : 1);
     if (t < 1e5) return Math.round(t).toLocaleString("en-GB").replace(/,/g, " ");
@@ -1146,29 +1123,20 @@
     };
   };
 
-  const checkbox = (name, get, set) => {
+  /** A checkbox or a list; `property` is where the page element keeps its value. */
+  const chooser = (property) => (name, get, set) => {
     const input = $(name);
     input.addEventListener("change", () => {
-      set(input.checked);
+      set(input[property]);
       showControls();
       refresh();
     });
     return () => {
-      input.checked = get();
+      input[property] = get();
     };
   };
-
-  const select = (name, get, set) => {
-    const input = $(name);
-    input.addEventListener("change", () => {
-      set(input.value);
-      showControls();
-      refresh();
-    });
-    return () => {
-      input.value = get();
-    };
-  };
+  const checkbox = chooser("checked");
+  const select = chooser("value");
 
   /** A matrix as text: its numbers row by row. */
   const matrixField = (name, get, set) => {
