@@ -5,6 +5,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
+import twins
 
 from csa_utils import attention, sphere
 
@@ -190,7 +191,7 @@ def differences(dynamics, x, step=1e-5):
     for j, b in np.ndindex(x.shape[-2:]):
         e = np.zeros(x.shape)
         e[..., j, b] = step
-        J[..., j, b] = (dynamics.field(x + e) - dynamics.field(x - e)) / (2 * step)
+        J[..., j, b] = (twins.field(dynamics, x + e) - twins.field(dynamics, x - e)) / (2 * step)
     return J
 
 
