@@ -4,12 +4,16 @@ Machine code is stored beside the sources (or where NUMBA_CACHE_DIR says) and lo
 later runs.  Numba looks at a function's own file only when it decides whether stored code
 is still good; but compiled functions here call each other across files.  So the stored
 code carries a fingerprint of all of them, and is dropped when it differs.
+
+With NUMBA_DISABLE_JIT=1 everything runs as plain Python, a thousand times slower and
+open to a debugger.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +23,7 @@ from pathlib import Path
 # time slices.  Read once, when the thread library is loaded; a value set before stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from numba import njit, types
+from numba import config, njit, types
 from numba.extending import intrinsic
 
 __all__ = ["FAST", "exp", "loop"]
@@ -40,7 +44,8 @@ def loop(**options) -> Callable:
     def compile_later(function):
         settings = {"cache": True, "fastmath": FAST, "nogil": True, "boundscheck": False}
         dispatcher = njit(**settings | options)(function)
-        _drop_stale(dispatcher.stats.cache_path)
+        if not config.DISABLE_JIT:
+            _drop_stale(dispatcher.stats.cache_path)
         return dispatcher
 
     return compile_later
@@ -116,3 +121,10 @@ def exp(x):
     p = low + (mid + high * r4) * r4
     value = _from_bits(_bits(p) + (_bits(shifted) << 52))
     return value if x >= -708.0 else 0.0
+
+
+if config.DISABLE_JIT:
+
+    def exp(x):
+        """e^x for x <= 700; 0 below x = -708."""
+        return math.exp(x) if x >= -708.0 else 0.0

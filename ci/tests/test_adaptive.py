@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from csa_utils import exact, sphere
-from csa_utils.integrators import METHODS, Interrupted, Meeting, integrate, integrate_all
+from csa_utils.integrators import METHODS, Interrupted, Meeting, implicit, integrate, integrate_all
 from csa_utils.integrators.adaptive import REJECTED, STEP, State
 from csa_utils.integrators.problem import event_arrays
 from csa_utils.simulate import simulate
@@ -49,6 +49,28 @@ def test_the_error_has_the_stated_order(method, d):
         errors = [np.linalg.norm(with_step(method, p, x0, 2.0, k) - best) for k in steps]
         orders.append(-np.polyfit(np.log(steps), np.log(errors), 1)[0])
     assert np.median(orders) == pytest.approx(METHODS[method].order, abs=0.35)
+
+
+def test_the_coefficients_satisfy_their_conditions():
+    """Order 4, the embedded order 3 and the interpolant's order 3, to the last digit.
+
+    The conditions of Hairer and Wanner II, Section IV.7, in alpha, B = alpha + Gamma and b.
+    """
+    A, C, H = implicit.A, implicit.C, implicit.H
+    gamma = np.linalg.inv(np.eye(6) / implicit.GAMMA - C)
+    alpha, last = A @ gamma, np.append(A[5, :5], 1.0)
+    B, b, embedded = alpha + gamma, last @ gamma, A[5] @ gamma
+    a, beta = alpha.sum(axis=1), (alpha + gamma).sum(axis=1)
+    third = np.array([np.ones(6), beta, a**2, B @ beta])
+    fourth = np.array([a**3, a * (alpha @ beta), B @ a**2, B @ (B @ beta)])
+    np.testing.assert_allclose(third @ b, [1, 1 / 2, 1 / 3, 1 / 6], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(fourth @ b, [1 / 4, 1 / 8, 1 / 12, 1 / 24], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(third @ embedded, [1, 1 / 2, 1 / 3, 1 / 6], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(B[5], b, rtol=0, atol=1e-13)  # stiffly accurate, hence R(infinity) = 0
+    # The weights at the share s of a step are a cubic in s; so are the conditions.
+    cubic = [(last + H[0]) @ gamma, (H[1] - H[0]) @ gamma, -H[1] @ gamma]
+    wanted = [[1, 0, 0, 0], [0, 1 / 2, 0, 0], [0, 0, 1 / 3, 1 / 6]]
+    np.testing.assert_allclose([third @ c for c in cubic], wanted, rtol=0, atol=1e-13)
 
 
 @EVERY

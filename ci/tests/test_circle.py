@@ -43,6 +43,12 @@ def test_angles_and_unit_vectors_give_the_same_velocity():
             np.testing.assert_allclose(circle.field(phi, beta=9.0, causal=causal), ambient, rtol=0, atol=2e-15)
 
 
+def test_dense_and_fourier_sums_agree():
+    phi = np.random.default_rng(0).uniform(-np.pi, np.pi, 70)
+    dense, fourier = (circle.field(phi, beta=2.0, method=method) for method in ("dense", "fourier"))
+    np.testing.assert_allclose(fourier, dense, rtol=0, atol=1e-14)
+
+
 @METHODS
 @MASKS
 def test_frozen_tokens_are_first_in_every_sum(causal, method):

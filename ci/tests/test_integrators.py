@@ -66,7 +66,9 @@ def test_a_repelling_sphere_does_not_lose_its_tokens(method):
     dynamics = Dynamics(3, V=-np.eye(3))
     x0 = sphere.uniform(6, 3, np.random.default_rng(0))
     end = 5000.0 if METHODS[method].adaptive else 500.0
-    found = integrate(dynamics.field, x0, [10.0, end], method, **settings(method, dt=0.5, rtol=1e-5))
+    found = integrate(
+        lambda x: twins.field(dynamics, x), x0, [10.0, end], method, **settings(method, dt=0.5, rtol=1e-5)
+    )
     np.testing.assert_allclose(np.linalg.norm(found.x, axis=-1), 1, rtol=0, atol=4e-16)
     assert np.abs(dynamics.field(found.x[-1])).max() < 1e-4  # at rest
 

@@ -80,6 +80,16 @@ def test_the_field_has_the_digits_that_50_digit_arithmetic_gives(beta):
                 np.testing.assert_allclose(v[k], [float(e) for e in a], rtol=0, atol=2.5e-14 * max(1, beta / 60))
 
 
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_the_own_logit_may_be_the_smallest(d):
+    """Q = -I, beta = 1000: logits differ by up to 2000, more than exponentials can."""
+    for seed in SEEDS:
+        x = sphere.uniform(12, d, np.random.default_rng(seed))
+        for causal in (True, False):
+            dynamics = Dynamics(d, Q=-np.eye(d), beta=1000.0, causal=causal)
+            np.testing.assert_allclose(dynamics.field(x), twins.field(dynamics, x), rtol=0, atol=1e-12)
+
+
 def test_a_force_of_1e_55_keeps_its_digits():
     # Two clusters opposite each other but for a degree: beta = 64 gives forces of 1e-56.
     for d in (2, 3, 4):
