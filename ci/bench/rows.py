@@ -110,9 +110,7 @@ def _field_input(n: int, d: int, batch: tuple[int, ...]):
 def _field(n: int, d: int, batch: tuple[int, ...], beta: float, peer: str) -> Trial:
     given = (*_field_input(n, d, batch), beta)
     own, other = partial(engine.attention_field, *given), _field_peer(peer, given)
-    return Trial(
-        Work(own), Work(other), lambda: [judged("largest difference of the two fields", _error(own(), other()), SAME)]
-    )
+    return Trial(Work(own), Work(other), lambda: [judged("largest difference", _error(own(), other()), SAME)])
 
 
 def _field_peer(peer: str, given) -> Callable[[], np.ndarray]:
@@ -152,7 +150,7 @@ def _circle(n: int, beta: float) -> Trial:
     return Trial(
         Work(fourier),
         Work(dense),
-        lambda: [judged("largest difference of the two fields", _error(fourier(), dense()), 1e-14)],
+        lambda: [judged("largest difference", _error(fourier(), dense()), 1e-14)],
     )
 
 
@@ -198,10 +196,10 @@ def _figure(figure: int, peer: str) -> Trial:
     def checks() -> list[dict]:
         reference, at = _reference(figure), f"at T = {CHECK_TIME:g}"
         return [
-            judged(f"largest error of ours {at}", _error(engine.run(x0, CHECK_TIME, beta), reference), 1e-4),
+            judged(f"error of ours {at}", _error(engine.run(x0, CHECK_TIME, beta), reference), 1e-4),
             # with a fixed step the peer is as wrong as it is; with tolerances it must be right
             judged(
-                f"largest error of the peer {at}",
+                f"error of the other {at}",
                 _error(other[CHECK_TIME](), reference),
                 None if peer == "euler" else 1e-4,
             ),
@@ -268,8 +266,8 @@ def _collapse() -> Trial:
         phi = other()
         theirs = np.stack([np.cos(phi), np.sin(phi)], axis=-1)
         return [
-            judged("ours, largest distance from the first token", _error(own(), x0[0]), 1e-6),
-            judged("the peer, largest distance from the first token", _error(theirs, x0[0])),
+            judged("ours, distance from the first token", _error(own(), x0[0]), 1e-6),
+            judged("the other, distance from the first token", _error(theirs, x0[0])),
         ]
 
     return Trial(Work(own), Work(other), checks)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["machine_html", "plain", "ratio", "rows_html", "seconds"]
 
-_HEAD = ("Work", "csa_utils", "Other", "Ratio", "Target", "Result")
+#: Columns and their widths in percent.
+_HEAD = {"Work": 43, "Ours": 14, "Other": 15, "Ratio": 12, "Result": 16}
 
 
 def seconds(value: float) -> str:
@@ -45,13 +46,20 @@ def rows_html(rows: Sequence[Mapping], caption: str) -> str:
     str
         HTML; every text in it is escaped.
     """
-    body = "\n".join(_row(row) for row in rows)
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEAD)
-    return _framed(f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>", caption)
+    # without targets there is nothing to be reached
+    names = [name for name in _HEAD if name != "Result" or any(row["target"] for row in rows)]
+    widths = "".join(f'<col style="width: {_HEAD[name]}%">' for name in names)
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    body = "\n".join(_row(row, names) for row in rows)
+    title = _e(caption)
+    return (
+        f'<div class="csa-claims" role="region" aria-label="{title}"><table><caption>{title}</caption>'
+        f"<colgroup>{widths}</colgroup><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
 
 
 def machine_html(made: Mapping) -> str:
-    """On what machine, with which versions, from which commit."""
+    """On what machine, with which versions, from which commit: a list."""
     changed = ", with changes" if made["changed"] else ""
     facts = {
         "Processor": f"{made['processor']}, {made['system']}",
@@ -61,8 +69,7 @@ def machine_html(made: Mapping) -> str:
         "Date": made["date"],
         "Commit": f"{made['commit'][:12]}{changed}",
     }
-    body = "\n".join(f'<tr><th scope="row">{_e(name)}</th><td>{_e(value)}</td></tr>' for name, value in facts.items())
-    return _framed(f"<tbody>{body}</tbody>", "The machine and the versions")
+    return "<ul>" + "".join(f"<li>{_e(name)}: {_e(value)}</li>" for name, value in facts.items()) + "</ul>"
 
 
 def plain(data: Mapping) -> str:
@@ -80,28 +87,39 @@ def plain(data: Mapping) -> str:
     return "\n".join(lines)
 
 
-def _row(row: Mapping) -> str:
-    checks = "".join(f"<br><small>{_e(_check(check))}</small>" for check in row["checks"])
-    cells = (
-        f"{_e(row['work'])}{checks}",
-        _side(row["own"]),
-        _side(row["peer"]),
-        _e(_ratio_text(row)) if row["ratio"] else "–",
-        _e(_target(row)) if row["target"] else "–",
-        _verdict(row),
-    )
-    return "<tr>" + "".join(f'<td data-name="{n}">{c}</td>' for n, c in zip(_HEAD, cells, strict=True)) + "</tr>"
+def _row(row: Mapping, names: Sequence[str]) -> str:
+    """A row; each cell carries its name, for screens too narrow for columns."""
+    checks = "".join(_small(_check(check)) for check in row["checks"])
+    if row["ratio"]:
+        factor = _with_quartiles(row["ratio"], ratio)
+    else:
+        factor = "–" if "Result" in names else _verdict(row)
+    cells = {
+        "Work": _e(row["work"]) + _small(f"{row['own']['what']} beside {row['peer']['what']}") + checks,
+        "Ours": _side(row["own"]),
+        "Other": _side(row["peer"]),
+        "Ratio": factor,
+        "Result": _verdict(row),
+    }
+    return "<tr>" + "".join(f'<td data-name="{name}">{cells[name]}</td>' for name in names) + "</tr>"
 
 
 def _side(side: Mapping) -> str:
     if side["seconds"] is None:
-        return f"–<br><small>{_e(side['what'])}</small>"
-    time = side["seconds"]
-    spread = f"{seconds(time['lower'])} to {seconds(time['upper'])}"
-    steps = ""
+        return "–"
+    said = _with_quartiles(side["seconds"], seconds)
     if side["steps_timed"] is not None:
-        steps = f"; {side['steps_timed']} of {side['steps_in_run']} steps timed"
-    return f"{_e(seconds(time['median']))}<br><small>{_e(spread + steps)}; {_e(side['what'])}</small>"
+        said += _small(f"{side['steps_timed']} of {side['steps_in_run']} steps timed")
+    return said
+
+
+def _with_quartiles(values: Mapping, as_text: Callable[[float], str]) -> str:
+    return _e(as_text(values["median"])) + _small(f"{as_text(values['lower'])} to {as_text(values['upper'])}")
+
+
+def _small(said: str) -> str:
+    """A line below the first one of a cell; where a cell is a grid, below its value."""
+    return f'<br><small style="grid-column: 2">{_e(said)}</small>'
 
 
 def _ratio_text(row: Mapping) -> str:
@@ -124,21 +142,14 @@ def _result(row: Mapping) -> str:
 
 
 def _verdict(row: Mapping) -> str:
-    said = _e(_result(row))
+    said, target = _e(_result(row)), _small(f"target {_target(row)}") if row["target"] else ""
     if row["status"] != "measured":
-        return f"{said}<br><small>{_e(row['reason'])}</small>"
+        return f"{said}{target}{_small(row['reason'])}"
     if row["reached"] is None:
         return said
     mark, state = ("✓", "passed") if row["reached"] else ("✗", "failed")
-    return f'<span class="csa-verdict-{state}"><span aria-hidden="true">{mark}</span>&nbsp;{said}</span>'
-
-
-def _framed(rows: str, caption: str) -> str:
-    name = _e(caption)
-    return (
-        f'<div class="csa-claims" role="region" aria-label="{name}"><table>'
-        f"<caption>{name}</caption>{rows}</table></div>"
-    )
+    verdict = f'<span class="csa-verdict-{state}"><span aria-hidden="true">{mark}</span>&nbsp;{said}</span>'
+    return f"{verdict}{target}"
 
 
 def _e(text) -> str:

@@ -429,15 +429,17 @@ def test_tables_say_what_was_reached_and_what_was_not_measured():
     cells = BeautifulSoup(performance.table_html(data, "targets"), "html.parser").select("tbody tr")
     results = [tr.select("td")[-1].get_text(" ", strip=True) for tr in cells]
     assert ["reached" in results[0], "missed" in results[2], "missed" in results[3]] == [True] * 3
-    assert results[1] == "not measured torch is <not> installed"
+    assert results[1] == "not measured target at least 9 torch is <not> installed"
     first, late, _, wrong = ([td.get_text(" ", strip=True) for td in tr.select("td")] for tr in cells)
-    assert first[0] == "a <work>"
-    assert first[3:5] == ["11.0 (10.5 to 13.0)", "at least 9"]
-    assert late[1:5] == ["– ours", "– theirs", "–", "at least 9"]
+    assert first[0] == "a <work> ours beside theirs"
+    assert first[1:4] == ["1.00 s 1.00 s to 1.50 s", "11.0 s 10.5 s to 20.5 s", "11.0 10.5 to 13.0"]
+    assert late[1:4] == ["–"] * 3
     assert "error: 1.0e-03 (allowed 1e-04, exceeded)" in wrong[0]
     free = performance.table_html(data, "information")
     assert free.count("<tr>") == 2
-    assert "reached" not in free
+    assert "Result" not in free
+    lost = record.not_measured(about(target=None), "it gave up")
+    assert "it gave up" in performance.table_html({**data, "rows": [lost]}, "information")
     assert "not measured: torch" in table.plain(data)
     assert [performance.number(data, f"count.{n}") for n in ("targets", "reached", "missed", "unmeasured")] == list(
         "4121"
