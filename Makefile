@@ -8,13 +8,15 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.ready
 JOBS   ?= 2
 SEED   ?=
+BENCH  := .venv-bench
+THREADS ?= 1
 PYTEST ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test pdf lab readme strip lock clean distclean
+.PHONY: help setup book test pdf lab readme strip lock bench clean distclean
 
 help:  ## list the commands
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | \
@@ -47,6 +49,17 @@ lock: $(STAMP)  ## pin requirements.in in requirements.txt
 	@$(PY) -m uv pip compile --quiet --universal --python-version 3.11 \
 	  --custom-compile-command "make lock" requirements.in -o requirements.txt
 
+bench: $(BENCH)/.ready  ## measure the speed beside other libraries, for the page of speeds (THREADS=2 for two threads)
+	@$(BENCH)/bin/python -m ci.bench --threads $(THREADS)
+
+# An environment of its own: torch asks for an older mpmath than the tests do.
+$(BENCH)/.ready: requirements.txt ci/bench/requirements.txt
+	@test -x $(BENCH)/bin/python || "$(PYTHON)" -m venv $(BENCH)
+	@echo "Installing what is measured into $(BENCH): minutes, and gigabytes where torch comes with CUDA"
+	@grep -E '^(numpy|scipy|numba|llvmlite|pyyaml)==' requirements.txt > $(BENCH)/pinned.txt
+	@$(BENCH)/bin/python -m pip install --quiet -r $(BENCH)/pinned.txt -r ci/bench/requirements.txt
+	@touch $@
+
 setup: $(STAMP)  ## only create .venv and install the pinned requirements
 
 # uv takes seconds where pip takes minutes; pip is enough if uv has no wheel here.
@@ -64,5 +77,5 @@ clean:  ## remove everything that was built
 	rm -rf _build build .ruff_cache .pytest_cache csa_utils.egg-info
 	find csa_utils ci book -name __pycache__ -o -name .ipynb_checkpoints | while IFS= read -r folder; do rm -rf "$$folder"; done
 
-distclean: clean  ## remove .venv too
-	rm -rf $(VENV)
+distclean: clean  ## remove .venv and .venv-bench too
+	rm -rf $(VENV) $(BENCH)

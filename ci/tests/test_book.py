@@ -33,7 +33,7 @@ def source_files() -> list[Path]:
         listed = subprocess.run(command, cwd=TREE.root, capture_output=True, check=True, text=True).stdout
         paths = [TREE.root / name for name in listed.split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
-        skipped = {".git", ".venv", "_build", "__pycache__", ".ruff_cache"}
+        skipped = {".git", ".venv", ".venv-bench", "_build", "__pycache__", ".ruff_cache"}
         paths = [p for p in TREE.root.rglob("*") if not skipped & set(p.relative_to(TREE.root).parts)]
     return [p for p in paths if p.is_file()]
 
