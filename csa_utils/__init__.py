@@ -9,10 +9,15 @@ Modules, from the ground up (each imports only from those before it):
 ``checks``       what every public function asks of its arguments
 ``sphere``       geometry of the unit sphere
 ``spectrum``     leading eigenspaces of a value matrix
+``compiled``     how loops are compiled; a fast exponential
+``kernels``      compiled fields, linearisations and solves
+``integrators``  solvers for any tangent field on the sphere (a package, one file a family)
 ``attention``    masks, weights, the dynamics and their Jacobian
-``integrators``  solvers for any tangent field on the sphere
+``circle``       the field in angles, densely and by Fourier sums
 ``simulate``     parameters in, trajectory out
 ``observables``  diameter, clusters, collapse, distance to a subspace
+``leaders``      the reduced model of long times
+``ensemble``     many runs, on any executor
 ``exact``        closed forms
 ``style``        colours and figure sizes
 ``plots``        figures

@@ -180,10 +180,11 @@ class Dynamics:
         v = kernels.fields(stack, B, V, shift, causal=bool(self.causal), frozen=m, mass=self._mass(n))
         return v[:, m:].reshape(*batch, n, d)
 
-    def problems(self, n: int) -> list[Problem]:
+    def problems(self, n: int, counts: np.ndarray | None = None) -> list[Problem]:
         """What the compiled solvers take: one problem a run, in the order of the batch axes.
 
-        Tokens of a problem are the frozen ones followed by the n others.
+        Tokens of a problem are the frozen ones followed by the n others.  `counts` (n, n)
+        says how often token k counts token j, without frozen tokens.
         """
         m, d = len(self.frozen), self.d
         B = np.broadcast_to(self._scores, (*self.batch, d, d)).reshape(-1, d, d)
@@ -192,7 +193,12 @@ class Dynamics:
         found = []
         for B_i, V_i, shift_i in zip(B, V, shift, strict=True):
             system = kernels.make_system(
-                B_i, V_i, causal=bool(self.causal), frozen=m, mass=self._mass(n), shift=float(shift_i)
+                B_i,
+                V_i,
+                causal=bool(self.causal),
+                frozen=m,
+                mass=self._mass(n) if counts is None else counts,
+                shift=float(shift_i),
             )
             rate = np.linalg.norm(V_i, 2) * (1 + np.linalg.norm(B_i, 2))
             velocity, linearise = kernels.velocity, kernels.linearise

@@ -19,11 +19,15 @@ may be replaced by (V - shift I) x_k.  In exact arithmetic nothing changes.  In 
 point the velocity of a token that only far clusters pull, 1e-50 say, would drown in the
 rounding of V x_k; with the leading eigenvalue as shift it keeps its relative accuracy.
 
-**Rows and largest logits.**  Weights are exp(logit - largest logit of the row).  For
-B = beta I, beta >= 0, the largest is the own one; in general it is not and is searched.
+**Rows and largest logits.**  Weights are exp(logit - top) with a number `top` that no
+logit of the row exceeds.  For B = beta I, beta >= 0, it is the own logit.  In general it
+is the length of B^T x_k, which bounds all logits of unit keys, if that is at most `FAR`,
+so that no weight underflows; else the largest logit is searched.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numba import prange
@@ -38,6 +42,9 @@ PARALLEL_FROM = 200_000
 PARALLEL_FROM_STEP = 1_000_000
 #: Dimension and tokens from which matrix products beat the row loop.
 TILES_FROM_D, TILES_FROM_N = 12, 128
+
+#: e^{-2 FAR} is still a normal number.
+FAR = 300.0
 
 _BLOCK = 32  # rows handed to a thread at a time
 _TILE = 128  # rows of one matrix product
@@ -152,7 +159,9 @@ def _rows(lo, hi, x, q, xt, vt, system, out):
             logit = q0 * x[k, 0] + q1 * x[k, 1]
             top = logit
             if not peaked:
-                top = _largest2(q0, q1, xt, k + 1, keys, _largest2(q0, q1, xt, 0, k, top))
+                top = math.sqrt(q0 * q0 + q1 * q1)
+                if top > FAR:
+                    top = _largest2(q0, q1, xt, k + 1, keys, _largest2(q0, q1, xt, 0, k, logit))
                 own = exp(logit - top)
             z, a0, a1 = _sums2(q0, q1, top, xt, vt, 0, k)
             if keys > k + 1:
@@ -164,7 +173,9 @@ def _rows(lo, hi, x, q, xt, vt, system, out):
             logit = q0 * x[k, 0] + q1 * x[k, 1] + q2 * x[k, 2]
             top = logit
             if not peaked:
-                top = _largest3(q0, q1, q2, xt, k + 1, keys, _largest3(q0, q1, q2, xt, 0, k, top))
+                top = math.sqrt(q0 * q0 + q1 * q1 + q2 * q2)
+                if top > FAR:
+                    top = _largest3(q0, q1, q2, xt, k + 1, keys, _largest3(q0, q1, q2, xt, 0, k, logit))
                 own = exp(logit - top)
             z, a0, a1, a2 = _sums3(q0, q1, q2, top, xt, vt, 0, k)
             if keys > k + 1:

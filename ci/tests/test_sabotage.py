@@ -116,8 +116,8 @@ SLIPS = {
         [
             (
                 "kernels.py",
-                "            if not peaked:\n                top = _largest2(",
-                "            if False:\n                top = _largest2(",
+                "                top = math.sqrt(q0 * q0 + q1 * q1)\n                if top > FAR:",
+                "                if False:",
             )
         ],
         ["test_kernels.py::test_the_own_logit_may_be_the_smallest[2]"],
