@@ -3,13 +3,13 @@ r"""Compiled loops for the field of (CSA) and (SA), its linearisation, and linea
 Everything here works on one *system*, a tuple of five float64 matrices
 ``(B, V, S, mass, control)``:
 
-``B``        beta Q^T K, shape (d, d): the logit of token j for token k is x_k^T B x_j
-``V``        the value matrix, shape (d, d)
-``S``        V - shift I, what V does in a token's own term (see below)
-``mass``     how often each key counts: shape (0, 0) for once each, (1, n) for one number
-             a key, (n, n) for one number a pair
-``control``  one row: causal (0 or 1), number of frozen tokens, and whether the own logit
-             is the largest of its row (0 or 1)
+- ``B``: beta Q^T K, shape (d, d); the logit of token j for token k is x_k^T B x_j
+- ``V``: the value matrix, shape (d, d)
+- ``S``: V - shift I, what V does in a token's own term (see below)
+- ``mass``: how often each key counts; shape (0, 0) for once each, (1, n) for one number a
+  key, (n, n) for one number a pair
+- ``control``: one row; causal (0 or 1), number of frozen tokens, and whether the own logit
+  is the largest of its row (0 or 1)
 
 The first ``frozen`` tokens do not move; all others see them.  No n x n matrix is formed
 by the field: memory is O(n d) and a row buffer per thread.

@@ -26,7 +26,7 @@ import numpy as np
 
 from . import checks, observables, sphere
 from .attention import Dynamics
-from .integrators import Interrupted, Meeting, integrate
+from .integrators import Meeting, Unfinished, integrate
 
 __all__ = ["Leaders", "Merges", "meetings", "merges", "reduce", "simulate"]
 
@@ -210,7 +210,7 @@ def simulate(
         If an argument breaks its rule.
     ArithmeticError
         If the solver fails.
-    Interrupted
+    Unfinished
         On Ctrl-C; `partial` is the Merges so far.
     """
     if not isinstance(leaders, Leaders):
@@ -236,5 +236,5 @@ def simulate(
     try:
         events = [*meetings(range(number), radius), last]
         return read(integrate(problem, leaders.x, [end], "implicit", tol=tol, events=events))
-    except Interrupted as interrupt:
-        raise Interrupted([read(s) for s in interrupt.partial]) from None
+    except Unfinished as interrupt:
+        raise Unfinished([read(s) for s in interrupt.partial]) from None

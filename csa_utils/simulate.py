@@ -11,9 +11,9 @@ import numpy as np
 
 from . import checks
 from .attention import Dynamics
-from .integrators import METHODS, Interrupted, Meeting, integrate, integrate_all
+from .integrators import METHODS, Meeting, Unfinished, integrate, integrate_all
 
-__all__ = ["Interrupted", "Meeting", "Trajectory", "simulate"]
+__all__ = ["Trajectory", "simulate"]
 
 #: Horizons t |V| from which "auto" steps implicitly.
 LONG = 1000.0
@@ -156,7 +156,7 @@ def simulate(
         If an argument breaks its rule; the message names it.
     ArithmeticError
         If the solver fails.
-    Interrupted
+    Unfinished
         On Ctrl-C in a compiled method: a KeyboardInterrupt whose attribute `partial` is
         the Trajectory so far.
 
@@ -235,8 +235,8 @@ def _compiled(dynamics, x0, t, method, tol, events, progress) -> Trajectory:
     try:
         with kwargs["watch"]:
             solutions = integrate_all(problems, starts, t, method, **kwargs)
-    except Interrupted as interrupt:
-        raise Interrupted(_trajectory(dynamics, t, method, tuple(batch), m, interrupt.partial)) from None
+    except Unfinished as interrupt:
+        raise Unfinished(_trajectory(dynamics, t, method, tuple(batch), m, interrupt.partial)) from None
     return _trajectory(dynamics, t, method, tuple(batch), m, solutions)
 
 

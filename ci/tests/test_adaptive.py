@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from csa_utils import exact, sphere
-from csa_utils.integrators import METHODS, Interrupted, Meeting, implicit, integrate, integrate_all
+from csa_utils.integrators import METHODS, Meeting, Unfinished, implicit, integrate, integrate_all
 from csa_utils.integrators.adaptive import REJECTED, STEP, State
 from csa_utils.integrators.problem import event_arrays
 from csa_utils.simulate import simulate
@@ -249,7 +249,7 @@ def test_ctrl_c_keeps_what_is_done(batch):
     timer = threading.Timer(0.8, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     begin = time.monotonic()
-    with pytest.raises(Interrupted) as caught:
+    with pytest.raises(Unfinished) as caught:
         simulate(x0, np.linspace(0, 1e6, 10**5 + 1), V=-np.eye(3), beta=30.0, method="explicit")
     assert time.monotonic() - begin < 5
     partial = caught.value.partial

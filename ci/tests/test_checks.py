@@ -202,7 +202,7 @@ def test_no_public_function_is_left_out():
         for name in module.__all__:
             door = getattr(module, name)
             results = (
-                integrators.Interrupted,
+                integrators.Unfinished,
                 integrators.Method,
                 integrators.Problem,
                 integrators.Solution,

@@ -32,7 +32,7 @@ from .explicit import EXPLICIT
 from .implicit import IMPLICIT
 from .problem import Meeting, Problem, event_arrays
 
-__all__ = ["METHODS", "Interrupted", "Meeting", "Method", "Problem", "Solution", "integrate", "integrate_all"]
+__all__ = ["METHODS", "Meeting", "Method", "Problem", "Solution", "Unfinished", "integrate", "integrate_all"]
 
 Field = Callable[[np.ndarray], np.ndarray]
 
@@ -88,7 +88,7 @@ class Solution:
     end: tuple
 
 
-class Interrupted(KeyboardInterrupt):
+class Unfinished(KeyboardInterrupt):
     """Ctrl-C during a long run.  `partial` holds what was done, one item a run."""
 
     def __init__(self, partial: list) -> None:
@@ -159,7 +159,7 @@ def integrate(
         If an argument breaks its rule, or the field returns another shape.
     ArithmeticError
         If the solver fails or the solution is not finite.
-    Interrupted
+    Unfinished
         On Ctrl-C in a compiled method; `partial` holds a :class:`Solution` so far.
     """
     x0, t = checks.tokens("x0", x0), checks.times(t).copy()
@@ -243,7 +243,7 @@ def integrate_all(
 
     Raises
     ------
-    ValueError, ArithmeticError, Interrupted
+    ValueError, ArithmeticError, Unfinished
         As for :func:`integrate`.
     """
     x0, t = checks.tokens("x0", x0), checks.times(t).copy()
@@ -285,7 +285,7 @@ def integrate_all(
                         future.cancel()
                     raise
     except KeyboardInterrupt:
-        raise Interrupted([_solution(s, chosen, tol) for s in states]) from None
+        raise Unfinished([_solution(s, chosen, tol) for s in states]) from None
     for state in states:
         if state.state[STATUS] == STUCK:
             raise ArithmeticError(
