@@ -211,8 +211,11 @@ def _finish(k, x, S, a, own, z, out):
 
 
 @loop()
-def _tile(L, first, causal):
-    """Rows of logits to unnormalised weights, in place; what the mask hides becomes 0."""
+def _tile(L, first, causal, z, own):
+    """Rows of logits to unnormalised weights, in place; their sums and own weights.
+
+    What the mask hides becomes 0, and so does the own weight, which is handled apart.
+    """
     rows, n = L.shape
     for i in range(rows):
         row = L[i]
@@ -220,20 +223,25 @@ def _tile(L, first, causal):
         top = row[0]
         for j in range(1, keys):
             top = max(top, row[j])
+        total = 0.0
         for j in range(keys):
-            row[j] = exp(row[j] - top)
+            w = exp(row[j] - top)
+            row[j] = w
+            total += w
         for j in range(keys, n):
             row[j] = 0.0
+        z[i], own[i] = total, row[first + i]
+        row[first + i] = 0.0
 
 
 @loop(parallel=True)
-def _tile_parallel(L, first, causal):
+def _tile_parallel(L, first, causal, z, own):
     rows = L.shape[0]
     share = (rows + 7) // 8
     for s in prange(8):
         lo, hi = s * share, min((s + 1) * share, rows)
         if lo < hi:
-            _tile(L[lo:hi], first + lo, causal)
+            _tile(L[lo:hi], first + lo, causal, z[lo:hi], own[lo:hi])
 
 
 @loop()
@@ -253,21 +261,12 @@ def _by_products(x, system, parallel, out):
         keys = hi if causal else n
         L = store[: (hi - lo) * keys].reshape((hi - lo, keys))
         np.dot(q[lo:hi], x[:keys].T, L)
+        own, z = np.empty(hi - lo), np.empty(hi - lo)
         if parallel:
-            _tile_parallel(L, lo, causal)
+            _tile_parallel(L, lo, causal, z, own)
         else:
-            _tile(L, lo, causal)
+            _tile(L, lo, causal, z, own)
         total = sums[: hi - lo]
-        own = np.empty(hi - lo)
-        z = np.empty(hi - lo)
-        for k in range(lo, hi):
-            row = L[k - lo]
-            s = 0.0
-            for j in range(keys):
-                s += row[j]
-            z[k - lo] = s
-            own[k - lo] = row[k]
-            row[k] = 0.0
         np.dot(L, values[:keys], total)
         for k in range(lo, hi):
             _finish(k, x, S, total[k - lo], own[k - lo], z[k - lo], out)

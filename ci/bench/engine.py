@@ -17,7 +17,7 @@ from csa_utils.simulate import simulate
 __all__ = ["RUN", "attention_field", "circle_field", "collapse", "implicit_step", "run"]
 
 #: How a whole run is made; written into the record.
-RUN = {"method": "implicit", "tol": 1e-4}
+RUN = {"method": "implicit", "tol": 3e-4}
 
 
 def attention_field(x: np.ndarray, Q: np.ndarray, K: np.ndarray, V: np.ndarray, beta: float) -> np.ndarray:
