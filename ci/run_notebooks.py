@@ -345,6 +345,7 @@ class Run:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns 1 if a chapter failed."""
     from ci.progress import watch
+    from ci.warm import warm
 
     parser = argparse.ArgumentParser(prog="python -m ci.run_notebooks", description="Run and judge the chapters.")
     parser.add_argument("chapters", nargs="*", metavar="chapter", help="such as model/first_token; default: all")
@@ -355,6 +356,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     parameters = {} if given.seed is None else {"seed": given.seed}
     tree = Tree()
+    try:
+        warm()
+    except KeyboardInterrupt:
+        return 130
     with workers(given.jobs) as pool:
         try:
             run = Run(

@@ -67,12 +67,14 @@ def vectors(name: str, value, *, unit: bool = True) -> np.ndarray:
     if a.ndim < 1 or a.shape[-1] < 1:
         raise ValueError(f"{name} must have shape (..., d) with d >= 1, got shape {a.shape}")
     if unit and a.size:
-        error = np.abs(np.sqrt(np.einsum("...i,...i->...", a, a)) - 1)
+        with np.errstate(over="ignore"):
+            norm = np.sqrt(np.einsum("...i,...i->...", a, a))
+        error = np.abs(norm - 1)
         if error.max() > UNIT_TOLERANCE:
             where = tuple(int(i) for i in np.unravel_index(error.argmax(), error.shape))
             raise ValueError(
                 f"{name} must be unit vectors (norm 1 within {UNIT_TOLERANCE:g}; see csa_utils.sphere.normalise), "
-                f"got norm {np.linalg.norm(a[where])!s} at index {where}"
+                f"got norm {norm[where]!s} at index {where}"
             )
     return a
 

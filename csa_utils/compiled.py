@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from numba import config, njit, types
 from numba.extending import intrinsic
 
-__all__ = ["FAST", "exp", "loop"]
+__all__ = ["FAST", "exp", "is_warm", "loop", "mark_warm"]
 
 #: What the compiler may assume of sums: any order, fused multiply-adds, no NaN.
 FAST = {"reassoc", "contract", "nnan", "ninf", "nsz", "arcp"}
@@ -72,8 +72,27 @@ def _drop_stale(folder: str) -> None:
             return
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.write_text(_fingerprint(), encoding="ascii")
-        for file in [*mark.parent.glob("*.nbi"), *mark.parent.glob("*.nbc")]:
+        for file in [*mark.parent.glob("*.nb[ci]"), mark.with_name("csa_utils.warm")]:
             file.unlink(missing_ok=True)
+
+
+def _warm_mark() -> Path:
+    return Path(exp.stats.cache_path) / "csa_utils.warm"
+
+
+def is_warm() -> bool:
+    """Whether :func:`mark_warm` was called since the sources last changed."""
+    if config.DISABLE_JIT:
+        return True
+    with suppress(OSError):
+        return _warm_mark().read_text(encoding="ascii") == _fingerprint()
+    return False
+
+
+def mark_warm() -> None:
+    """Remember that the common loops are compiled and stored, as the sources are now."""
+    with suppress(OSError):
+        _warm_mark().write_text(_fingerprint(), encoding="ascii")
 
 
 @intrinsic

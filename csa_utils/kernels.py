@@ -547,17 +547,24 @@ def _tangent_basis(x, T):
 
 @loop()
 def _inverse(A):
-    """Inverse of a small matrix by Gauss-Jordan elimination with row exchanges."""
+    """Inverse of a small matrix by Gauss-Jordan elimination with row exchanges; A is lost."""
     d = len(A)
-    A, X = A.copy(), np.eye(d)
+    X = np.zeros((d, d))
+    for c in range(d):
+        X[c, c] = 1.0
     for c in range(d):
         p = c
         for b in range(c + 1, d):
             if abs(A[b, c]) > abs(A[p, c]):
                 p = b
-        for b in range(d):
-            A[c, b], A[p, b] = A[p, b], A[c, b]
-            X[c, b], X[p, b] = X[p, b], X[c, b]
+        if p != c:
+            for b in range(d):
+                kept = A[c, b]
+                A[c, b] = A[p, b]
+                A[p, b] = kept
+                kept = X[c, b]
+                X[c, b] = X[p, b]
+                X[p, b] = kept
         pivot = A[c, c]
         for b in range(d):
             A[c, b] /= pivot
@@ -609,7 +616,7 @@ def solve(step, fresh, system, work, r):
                     for e in range(d):
                         total += T[e, b] * W[e, c]
                     D[b, c] = (1.0 if b == c else 0.0) - step * total
-            X = np.linalg.inv(D) if d > 8 else _inverse(D)
+            X = _inverse(D)
             for b in range(d):
                 for c in range(d - 1):
                     total = 0.0

@@ -20,6 +20,7 @@ from ci.build_book import BuildFailed, build
 from ci.chapters import Tree
 from ci.judge import ChapterFailed
 from ci.run_notebooks import Run, workers
+from ci.warm import warm
 
 _ORDER = ("chapters", "built", "pages")  # markers; unmarked tests come first
 _KEY = pytest.StashKey()
@@ -48,6 +49,8 @@ def pytest_collection_finish(session):
     if config.option.collectonly:
         return
     chapters = [i.callspec.params["chapter"] for i in session.items if i.get_closest_marker("chapters")]
+    if chapters:
+        warm()
     seed = config.getoption("--seed")
     parameters = {} if seed is None else {"seed": seed}
     pool = workers(2)

@@ -177,7 +177,7 @@ def test_bad_input_is_refused(arguments, message):
             circle.coefficients(1.0, error=error)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(
     phi=st.lists(st.floats(), max_size=6),
     beta=st.floats(),
