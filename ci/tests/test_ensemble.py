@@ -99,6 +99,14 @@ def same(first, second):
         assert a.tobytes() == second.values[name].tobytes()
 
 
+@pytest.fixture(autouse=True)
+def no_worker_is_left():
+    """Other processes of the session, which run the chapters, are not ours."""
+    before = {p.pid for p in multiprocessing.active_children()}
+    yield
+    assert {p.pid for p in multiprocessing.active_children()} <= before
+
+
 @pytest.fixture(scope="module")
 def expected():
     """The runs of `sample` one after the other."""
@@ -124,7 +132,6 @@ def test_run_i_gets_the_ith_child_of_the_seed(expected):
 @pytest.mark.parametrize("chunk", [None, 7])
 def test_processes_change_nothing(expected, chunk):
     same(ensemble.run(sample, RUNS, 7, workers=2, chunk=chunk), expected)
-    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 1000])
@@ -316,7 +323,6 @@ def test_a_run_that_always_kills_its_worker_is_named_and_the_others_are_kept(tmp
     assert not partly.complete
     assert np.flatnonzero(~partly.done).tolist() == [7]
     np.testing.assert_array_equal(partly["value"], np.delete(numbers(), 7))
-    assert not multiprocessing.active_children()
     # the file has them too, and another function of the same name would finish
     with np.load(tmp_path / "x.npz") as file:
         assert file["index"].tolist() == partly.index.tolist()
@@ -473,7 +479,6 @@ def test_ctrl_c_with_workers_keeps_what_is_done_of_a_chunk(tmp_path, where, paus
     assert len(partly.index) >= least
     if least:
         np.testing.assert_array_equal(partly["value"], numbers(runs=partly.index[-1] + 1)[partly.index])
-    assert not multiprocessing.active_children()
 
 
 def test_workers_end_with_their_owner(script):

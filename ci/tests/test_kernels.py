@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -128,18 +129,18 @@ def test_a_batch_of_large_systems_is_its_members():
         np.testing.assert_allclose(whole[i], attention.field(x[i], V=V[i], beta=2.0), rtol=0, atol=1e-15)
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
 def test_twenty_thousand_tokens_take_little_memory():
     script = (
-        "import numpy as np, resource; from csa_utils import attention, sphere\n"
+        "import numpy as np; from csa_utils import attention, sphere\n"
+        "def peak(): return next(s.split()[1] for s in open('/proc/self/status') if s.startswith('VmHWM'))\n"
         "x = sphere.uniform(20000, 3, np.random.default_rng(0)); attention.field(x[:700], beta=9.0)\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "attention.field(x, beta=9.0)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, before)\n"
+        "before = peak(); attention.field(x, beta=9.0); print(before, peak())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    after, before = (int(k) / 1024 for k in done.stdout.split())  # MB
+    before, after = (int(k) / 1024 for k in done.stdout.split())  # MB
     assert after - before < 30
-    assert after < 300 + 250  # 300 MB above what the interpreter, numpy, scipy and numba take
+    assert after < 300  # with the interpreter, numpy, scipy and numba
 
 
 def dense_jacobian(x, system):
