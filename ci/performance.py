@@ -137,7 +137,9 @@ def draw(series: Mapping) -> str:
             least = min((at for at in measured if at > 0), default=1.0)
             ax.set_xscale("symlog", linthresh=least, linscale=0.5) if min(measured) <= 0 else ax.set_xscale("log")
         ax.set(title=series["title"], xlabel=series["across"], ylabel="seconds")
-        ax.legend(loc="upper left")
+        if measured and min(measured) <= 0:
+            ax.set_xlim(-0.2 * least, 1.5 * max(measured))  # no room for negative numbers
+        ax.legend(loc="best")
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()
